@@ -1,0 +1,31 @@
+// A read-only memory-mapped file.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace tern {
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  /// Maps the whole of `path`. Throws kNotFound / kIo with the path and the reason; a directory or an empty file is an error.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
+  const std::string& path() const noexcept { return path_; }
+  /// Tells the system that the pages of [offset, offset+size) will not be read again soon (after a repack).
+  void drop(size_t offset, size_t size) const noexcept;
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace tern

@@ -1,0 +1,37 @@
+// The table of weight formats: what the engine can decode, how, and with which activations each is multiplied.
+// One header a format (q4_0.h ...) holds the block struct and its scalar codec; this is the only list of them.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "gguf/types.h"
+
+namespace tern::quant {
+
+/// How the activations of a matrix product are rounded before it. This is part of what a low-bit model computes, so `ref`
+/// implements each exactly and fast kernels agree with it to the last integer.
+enum class Activation : uint8_t {
+  kF32,     // no rounding
+  kI8x32,   // int8 in groups of 32 along the row, scale = amax/127 (f32), q = nearest_even(x * (127/amax)); amax 0 -> all 0
+  kI8x128,  // the same in groups of 128
+  kI8x256,  // the same in groups of 256
+  kI8Row,   // one scale a row (BitNet, docs/formats.md): s = f32(127 / max(1e-5, amax)), q = nearest_even(x*s), value = q / s
+};
+
+struct Format {
+  TensorType type;
+  /// Decodes `n` consecutive weights (a multiple of the block) that start at a block boundary. `tensor_scale` is the scale
+  /// of a format that keeps one per tensor (I2_S), otherwise ignored.
+  void (*decode)(const std::byte* blocks, float* out, int64_t n, float tensor_scale) noexcept;
+  /// The rule used with this format unless the family states its own.
+  Activation activation;
+  /// True when every weight is scale * {-1, 0, 1} (or +2 where the code exists): the formats `transcode` moves between.
+  bool ternary = false;
+};
+
+/// Every decodable format.
+std::span<const Format> formats() noexcept;
+/// The row of `type`; nullptr when this engine cannot decode it.
+const Format* find_format(TensorType type) noexcept;
+
+}  // namespace tern::quant
