@@ -1,0 +1,97 @@
+// The one virtual interface: a device that can hold a Plan's weights and run it against Steps.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gguf/file.h"
+#include "plan/plan.h"
+#include "plan/step.h"
+
+namespace tern {
+
+enum class KvType : uint8_t { kF32, kF16, kQ8_0 };
+std::string_view kv_type_name(KvType type) noexcept;  // "f32", "f16", "q8_0"
+/// Bytes of `n` values (a multiple of 32 for q8_0).
+int64_t kv_bytes(KvType type, int64_t n) noexcept;
+
+/// Sizes of the memory of sequences.
+struct CacheShape {
+  int32_t pages = 0;        // KV pages of kPageTokens tokens, shared by all sequences
+  int32_t state_slots = 0;  // recurrent-state slots
+  KvType k = KvType::kF16, v = KvType::kF16;
+};
+/// Bytes of all pages and slots of a plan.
+int64_t cache_bytes(const Plan& plan, const CacheShape& shape) noexcept;
+
+struct BackendInfo {
+  std::string name;    // "ref", "cpu"
+  std::string device;  // "AMD EPYC, 2 threads, avx512vnni"
+  int threads = 1;
+};
+
+enum class ActivationMode : uint8_t {
+  kNative,  // the rule of the weight's format, or of the family
+  kF32,     // no rounding anywhere: to compare with float references
+};
+
+struct LoadOptions {
+  ActivationMode activations = ActivationMode::kNative;
+  std::function<void(uint64_t done, uint64_t total)> progress{};  // bytes of weights; called from the loading thread
+};
+
+/// Upper bounds that a Program is compiled for.
+struct ProgramLimits {
+  int32_t rows = 0;     // token rows of a Step
+  int32_t outputs = 0;  // rows whose logits are asked for
+  int32_t seqs = 0;     // sequences in a Step
+};
+
+/// What runs where: a row of `tern plan`.
+struct OpReport {
+  std::string kernel;        // name of the kernel chosen, e.g. "gemv_tq2_0_avx512vnni"
+  std::string fused_into{};  // non-empty when another op's kernel computes this one
+  uint64_t bytes = 0;        // weight bytes read a decode step
+};
+
+/// One op of an eager walk, handed to the trace sink right after it ran.
+struct OpTrace {
+  size_t op = 0;  // index into Plan::ops
+  const float* data = nullptr;
+  int64_t rows = 0, cols = 0;
+  double seconds = 0;
+};
+
+/// A Plan compiled for a device and an upper bound of rows: kernels chosen, buffers placed. Owned by the caller, run by
+/// the Backend that made it, and gone before it.
+class Program {
+ public:
+  virtual ~Program() = default;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual BackendInfo info() const = 0;
+  /// Takes the weights of `plan` from `file` into the device's own layout. Both outlive the Backend. Called once.
+  virtual void load(const Plan& plan, const gguf::File& file, const LoadOptions& options) = 0;
+  /// Allocates the pages and slots, contents undefined. kOutOfMemory with the numbers. May be called again, between
+  /// Steps.
+  virtual void reserve(const CacheShape& shape) = 0;
+  virtual std::unique_ptr<Program> compile(const ProgramLimits& limits) = 0;
+  /// Runs one Step; `logits` [out_rows, n_vocab] is complete on return. The Step is within the Program's limits.
+  virtual void run(Program& program, const Step& step, std::span<float> logits) = 0;
+  /// Copies a recurrent-state slot / a KV page of every layer.
+  virtual void copy_state(int32_t from, int32_t to) = 0;
+  virtual void copy_page(int32_t from, int32_t to) = 0;
+  /// One row an op of the plan, after load.
+  virtual std::vector<OpReport> report() const = 0;
+  /// Sees every op of the following runs (eager, unfused walk); an empty function turns it off.
+  virtual void set_trace(std::function<void(const OpTrace&)> sink) = 0;
+};
+
+}  // namespace tern

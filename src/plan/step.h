@@ -1,0 +1,37 @@
+// A Step: everything that varies from one iteration to the next. Plain data at a fixed address; the engine fills it, a
+// backend runs a Program against it without allocating.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace tern {
+
+inline constexpr int32_t kPageTokens = 64;  // tokens in one KV page
+inline constexpr int32_t kZeroState = -1;   // SeqRows::state_in of a sequence that starts here
+
+/// Consecutive rows of the batch that belong to one sequence, at consecutive positions.
+struct SeqRows {
+  int32_t first_row = 0, n_rows = 0;
+  int32_t position = 0;  // of first_row; the cache already holds positions [0, position)
+  int32_t first_page =
+      0;  // index into Step::pages of the sequence's page table: token p lives in pages[first_page + p/64]
+  int32_t n_pages = 0;                           // covers position + n_rows tokens
+  int32_t state_in = kZeroState, state_out = 0;  // recurrent-state slots read and written (may be equal)
+};
+
+struct Step {
+  std::vector<int32_t> tokens;    // [rows]
+  std::vector<SeqRows> seqs;      // in row order, covering all rows
+  std::vector<int32_t> pages;     // page tables of all sequences
+  std::vector<int32_t> out_rows;  // rows whose logits are wanted, ascending
+
+  int32_t rows() const { return static_cast<int32_t>(tokens.size()); }
+  void clear() {
+    tokens.clear();
+    seqs.clear();
+    pages.clear();
+    out_rows.clear();
+  }
+};
+
+}  // namespace tern
