@@ -7,12 +7,16 @@
 
 namespace tern::quant {
 
+/// A group whose largest magnitude is below this rounds to all zeros with scale 0: 127/amax would leave the range of
+/// f32.
+inline constexpr float kSmallestAmax = 0x1p-100f;
+
 /// Elements a group of `rule` covers in a row of `cols` (cols itself for kI8Row; 0 for kF32).
 int64_t activation_group(Activation rule, int64_t cols) noexcept;
 
-/// Rounds one row. `q` gets cols int8, `scale` one f32 a group such that the value is q * scale; for kI8Row `scale[0]` is
-/// the multiplier s and the value is q / s (the order of operations of BitNet's definition). rule must not be kF32; a last
-/// group shorter than the group size is a group.
+/// Rounds one row. `q` gets cols int8, `scale` one f32 a group such that the value is q * scale; for kI8Row `scale[0]`
+/// is the multiplier s and the value is q / s (the order of operations of BitNet's definition). rule must not be kF32;
+/// a last group shorter than the group size is a group. x is finite; otherwise the integers are unspecified.
 void quantize_row(Activation rule, std::span<const float> x, int8_t* q, float* scale) noexcept;
 
 }  // namespace tern::quant

@@ -8,30 +8,40 @@
 
 namespace tern::quant {
 
-/// How the activations of a matrix product are rounded before it. This is part of what a low-bit model computes, so `ref`
-/// implements each exactly and fast kernels agree with it to the last integer.
+/// How the activations of a matrix product are rounded before it. This is part of what a low-bit model computes, so
+/// `ref` implements each exactly and fast kernels agree with it to the last integer.
 enum class Activation : uint8_t {
   kF32,     // no rounding
-  kI8x32,   // int8 in groups of 32 along the row, scale = amax/127 (f32), q = nearest_even(x * (127/amax)); amax 0 -> all 0
+  kI8x32,   // int8 in groups of 32 along the row, scale = amax/127 (f32), q = nearest_even(x * (127/amax)); amax 0 ->
+            // all 0
   kI8x128,  // the same in groups of 128
   kI8x256,  // the same in groups of 256
-  kI8Row,   // one scale a row (BitNet, docs/formats.md): s = f32(127 / max(1e-5, amax)), q = nearest_even(x*s), value = q / s
+  kI8Row,   // one scale a row (BitNet, docs/formats.md): s = f32(127 / max(1e-5, amax)), q = nearest_even(x*s), value =
+            // q / s
 };
 
 struct Format {
   TensorType type;
-  /// Decodes `n` consecutive weights (a multiple of the block) that start at a block boundary. `tensor_scale` is the scale
-  /// of a format that keeps one per tensor (I2_S), otherwise ignored.
+  /// Decodes `n` consecutive weights (a multiple of the block) that start at a block boundary. `tensor_scale` is the
+  /// scale of a format that keeps one per tensor (I2_S), otherwise ignored. Blocks may lie at any address.
   void (*decode)(const std::byte* blocks, float* out, int64_t n, float tensor_scale) noexcept;
-  /// The rule used with this format unless the family states its own.
+  /// The rule used with this format unless the family states its own. The group divides the block of every blocked
+  /// format (Q2_0: 64 weights a block, groups of 32 as ggml multiplies it), so a kernel never meets two weight scales
+  /// in one group.
   Activation activation;
   /// True when every weight is scale * {-1, 0, 1} (or +2 where the code exists): the formats `transcode` moves between.
   bool ternary = false;
+  /// Rounds `n` finite weights (a multiple of the block) into blocks; `tensor_scale` as for decode. nullptr: read only.
+  void (*encode)(const float* x, std::byte* blocks, int64_t n, float tensor_scale) noexcept = nullptr;
 };
 
 /// Every decodable format.
 std::span<const Format> formats() noexcept;
 /// The row of `type`; nullptr when this engine cannot decode it.
 const Format* find_format(TensorType type) noexcept;
+
+/// The scale a tensor keeps after its blocks (I2_S), 1 for every other format. `tensor` is all of its bytes, tail
+/// included.
+float tensor_scale(TensorType type, std::span<const std::byte> tensor) noexcept;
 
 }  // namespace tern::quant
