@@ -22,6 +22,11 @@ enum class ValueType : uint32_t {
   U8 = 0, I8 = 1, U16 = 2, I16 = 3, U32 = 4, I32 = 5, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9, U64 = 10, I64 = 11, F64 = 12,
 };
 
+/// Its spelling in messages ("u32", "string" ...); "unknown" for an id that is not listed.
+std::string_view value_type_name(ValueType type) noexcept;
+/// Bytes of one value; 0 for STRING, ARRAY and unknown ids.
+uint32_t value_type_bytes(ValueType type) noexcept;
+
 /// An array of metadata. Integers of every width are widened to int64 (u64 above 2^63-1 is refused), f32/f64 to double,
 /// bools to int64 0/1; `element` keeps the type in the file so that a rewrite is byte-identical.
 struct Array {
@@ -100,6 +105,7 @@ struct Parsed {
 Parsed parse(std::span<const std::byte> bytes, const std::string& name);
 
 /// An opened model: one file, or all shards of a split one (`-00001-of-0000N.gguf`; siblings are found beside the first).
+/// The shards appear as one model: metadata is the first shard's without its `split.*` keys.
 class File {
  public:
   static File open(const std::string& path);

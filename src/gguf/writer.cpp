@@ -1,0 +1,191 @@
+#include "gguf/writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "gguf/wire.h"
+
+namespace tern::gguf {
+namespace {
+
+/// Little-endian bytes of a header under construction.
+class Buffer {
+ public:
+  template <typename T>
+  void put(T value) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof value);
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
+  }
+  void put_raw(std::string_view s) { bytes_ += s; }
+  void put_string(std::string_view s) {
+    put(uint64_t{s.size()});
+    bytes_ += s;
+  }
+  void pad(size_t alignment) { bytes_.resize(round_up(bytes_.size(), alignment)); }
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
+
+ private:
+  std::string bytes_;
+};
+
+void put_integer(Buffer& out, ValueType type, int64_t v) {
+  switch (value_type_bytes(type)) {
+    case 1:
+      return out.put(static_cast<uint8_t>(v));
+    case 2:
+      return out.put(static_cast<uint16_t>(v));
+    case 4:
+      return out.put(static_cast<uint32_t>(v));
+    default:
+      return out.put(v);
+  }
+}
+
+void put_real(Buffer& out, ValueType type, double v) {
+  if (type == ValueType::F32) return out.put(static_cast<float>(v));
+  out.put(v);
+}
+
+/// Writes any alternative of Value::data and any item of Array::items under the type the file gives it.
+struct Put {
+  Buffer& out;
+  ValueType type;
+  void operator()(int64_t v) const { put_integer(out, type, v); }
+  void operator()(uint64_t v) const { out.put(v); }
+  void operator()(double v) const { put_real(out, type, v); }
+  void operator()(bool v) const { out.put(static_cast<uint8_t>(v)); }
+  void operator()(const std::string& v) const { out.put_string(v); }
+  void operator()(const Array& v) const {
+    out.put(static_cast<uint32_t>(v.element));
+    out.put(uint64_t{v.size()});
+    std::visit([&](const auto& items) { std::for_each(items.begin(), items.end(), Put{out, v.element}); }, v.items);
+  }
+};
+
+}  // namespace
+
+struct Writer::Impl {
+  std::string path, partial;
+  Metadata metadata;
+  uint32_t version;
+  uint32_t alignment;
+  std::vector<TensorInfo> tensors;
+  uint64_t data_end = 0;  // of the announced tensors, padded
+  std::FILE* file = nullptr;
+  size_t current = 0;    // tensor being written
+  uint64_t written = 0;  // bytes of it
+
+  [[noreturn]] void io_failed(std::string_view doing) const {
+    fail(ErrorCode::kIo, "cannot {} '{}': {}", doing, partial, std::strerror(errno));
+  }
+
+  void append(std::span<const std::byte> bytes) {
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) io_failed("write");
+  }
+
+  void open() {
+    if (file) return;
+    file = std::fopen(partial.c_str(), "wbe");
+    if (!file) io_failed("create");
+    Buffer header;
+    header.put_raw(kMagic);
+    header.put(version);
+    header.put(uint64_t{tensors.size()});
+    header.put(uint64_t{metadata.items().size()});
+    for (const auto& [key, value] : metadata.items()) {
+      header.put_string(key);
+      header.put(static_cast<uint32_t>(value.type));
+      std::visit(Put{header, value.type}, value.data);
+    }
+    for (const TensorInfo& t : tensors) {
+      header.put_string(t.name);
+      header.put(t.n_dims);
+      for (uint32_t d = 0; d < t.n_dims; ++d) header.put(t.ne[d]);
+      header.put(static_cast<uint32_t>(t.type));
+      header.put(t.offset);
+    }
+    header.pad(alignment);
+    append(header.bytes());
+  }
+
+  /// Pads the current tensor once it is complete and goes on to the next.
+  void close_tensor() {
+    const std::vector<std::byte> zeros(round_up<uint64_t>(written, alignment) - written);
+    append(zeros);
+    ++current;
+    written = 0;
+  }
+
+  /// Closes the file; the error of an earlier write may surface only here.
+  void close() {
+    const bool flushed = std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
+    const int reason = errno;
+    const bool closed = std::fclose(std::exchange(file, nullptr)) == 0;
+    if (!flushed) errno = reason;
+    if (!flushed || !closed) io_failed("write");
+  }
+};
+
+Writer::Writer(std::string path, const Metadata& metadata, uint32_t version) : impl_(std::make_unique<Impl>()) {
+  CHECK(version == 2 || version == 3, "version {}", version);
+  impl_->alignment = alignment_of(metadata, path);
+  impl_->partial = path + ".partial";
+  impl_->path = std::move(path);
+  impl_->metadata = metadata;
+  impl_->version = version;
+}
+
+Writer::~Writer() {
+  if (impl_->file) std::fclose(impl_->file);
+  std::error_code ignored;  // after finish() there is nothing left to remove
+  std::filesystem::remove(impl_->partial, ignored);
+}
+
+void Writer::add_tensor(std::string name, TensorType type, std::vector<int64_t> ne) {
+  CHECK(!impl_->file, "add_tensor('{}') after write_data", name);
+  CHECK(ne.size() <= kMaxDims, "tensor '{}' has {} dimensions", name, ne.size());
+  if (name.empty() || name.size() > kMaxTensorName)
+    fail(ErrorCode::kInvalidArgument, "tensor name '{}' has {} bytes, allowed are 1 to {}", name, name.size(),
+         kMaxTensorName);
+  TensorInfo t;
+  t.name = std::move(name);
+  t.type = type;
+  t.n_dims = static_cast<uint32_t>(ne.size());
+  std::copy(ne.begin(), ne.end(), t.ne.begin());
+  t.offset = impl_->data_end;
+  t.nbytes = tensor_bytes(type, t.ne);
+  impl_->data_end = round_up<uint64_t>(t.offset + t.nbytes, impl_->alignment);
+  impl_->tensors.push_back(std::move(t));
+}
+
+void Writer::write_data(std::span<const std::byte> bytes) {
+  impl_->open();
+  while (!bytes.empty()) {
+    CHECK(impl_->current < impl_->tensors.size(), "{} bytes more than announced", bytes.size());
+    const TensorInfo& t = impl_->tensors[impl_->current];
+    const auto n = static_cast<size_t>(std::min<uint64_t>(t.nbytes - impl_->written, bytes.size()));
+    impl_->append(bytes.first(n));
+    impl_->written += n;
+    if (impl_->written == t.nbytes) impl_->close_tensor();
+    bytes = bytes.subspan(n);
+  }
+}
+
+void Writer::finish() {
+  impl_->open();
+  CHECK(impl_->current == impl_->tensors.size(), "tensor '{}' has {} of {} bytes", impl_->tensors[impl_->current].name,
+        impl_->written, impl_->tensors[impl_->current].nbytes);
+  impl_->close();
+  if (std::rename(impl_->partial.c_str(), impl_->path.c_str()) != 0)
+    fail(ErrorCode::kIo, "cannot rename '{}' to '{}': {}", impl_->partial, impl_->path, std::strerror(errno));
+}
+
+}  // namespace tern::gguf
