@@ -1,6 +1,7 @@
 // The two kinds of memory a sequence owns: KV pages of kPageTokens tokens, and slots of recurrent state. Both can have
 // several owners, so that a prefix shared by sequences is stored once.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

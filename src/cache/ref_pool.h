@@ -1,6 +1,7 @@
 // Accounting of equal units that several owners may share: reference counts and a free list over ids 0..n-1. What a
 // unit is made of lies with the backend; nothing here touches memory of a device.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
