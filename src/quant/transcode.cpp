@@ -1,0 +1,186 @@
+#include "quant/transcode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "quant/format.h"
+#include "quant/i2_s.h"
+#include "quant/pq2_0.h"
+#include "quant/ptq1_0.h"
+#include "quant/tq1_0.h"
+#include "quant/tq2_0.h"
+
+namespace tern::quant {
+namespace {
+
+/// The unit in which tensors are compared: the block of every ternary format is a whole number of these.
+constexpr int64_t kGroup = 128;
+constexpr int64_t kMaxBlock = 256;
+constexpr uint8_t kZeroCode = 1;
+
+struct Codec {
+  TensorType type;
+  bool has_plus_two;  // code 3 may be written
+  /// Codes of one block; returns its scale, 0 when the block has none of its own.
+  float (*unpack)(const std::byte* block, uint8_t* codes);
+  void (*pack)(const uint8_t* codes, float scale, std::byte* block);
+};
+
+template <typename Block>
+constexpr Codec codec(TensorType type, bool has_plus_two) {
+  return {.type = type,
+          .has_plus_two = has_plus_two,
+          .unpack =
+              [](const std::byte* bytes, uint8_t* codes) {
+                const auto& block = *reinterpret_cast<const Block*>(bytes);
+                unpack_codes(block, codes);
+                if constexpr (requires { block.d; }) return f16_to_f32(block.d);
+                return 0.0f;
+              },
+          .pack =
+              [](const uint8_t* codes, [[maybe_unused]] float scale, std::byte* bytes) {
+                auto& block = *reinterpret_cast<Block*>(bytes);
+                pack_codes(codes, block);
+                if constexpr (requires { block.d; }) block.d = f32_to_f16(scale);
+              }};
+}
+
+constexpr Codec kCodecs[] = {
+    codec<BlockPTQ1_0>(TensorType::PTQ1_0, false), codec<BlockPQ2_0>(TensorType::PQ2_0, true),
+    codec<BlockTQ1_0>(TensorType::TQ1_0, false),   codec<BlockTQ2_0>(TensorType::TQ2_0, true),
+    codec<BlockI2_S>(TensorType::I2_S, false),
+};
+
+const Codec& codec_of(const gguf::TensorInfo& t, TensorType type) {
+  for (const Codec& c : kCodecs) {
+    if (c.type == type) return c;
+  }
+  fail(ErrorCode::kUnsupported,
+       "tensor {} cannot be transcoded from {} to {}: {} is not one of PTQ1_0, PQ2_0, TQ1_0, TQ2_0, I2_S", t.name,
+       type_info(t.type).name, type_info(type).name, type_info(type).name);
+}
+
+class Transcoder {
+ public:
+  Transcoder(const gguf::TensorInfo& t, std::span<const std::byte> bytes, TensorType target)
+      : tensor_(t),
+        bytes_(bytes),
+        source_(codec_of(t, t.type)),
+        target_(codec_of(t, target)),
+        source_scale_(tensor_scale(t.type, bytes)) {}
+
+  std::vector<std::byte> run();
+
+ private:
+  static bool one_scale(const Codec& c) { return type_info(c.type).tail_bytes != 0; }
+  /// Codes of group g and its scale.
+  float group(int64_t g, uint8_t* codes) const;
+  /// The scale of a run of groups: that of the first group with a weight that is not zero.
+  float pick_scale(int64_t first, int64_t count) const;
+  /// Changes the codes of group g so that they mean the same under `scale`, or refuses.
+  void adapt(int64_t g, float own, float scale, uint8_t* codes) const;
+  [[noreturn]] void refuse(int64_t element, const std::string& why) const;
+
+  const gguf::TensorInfo& tensor_;
+  std::span<const std::byte> bytes_;
+  const Codec& source_;
+  const Codec& target_;
+  float source_scale_;
+};
+
+bool is_zero(uint8_t code, float scale) {
+  return code == kZeroCode || scale == 0;
+}
+
+bool fits_f16(float v) {
+  return f16_to_f32(f32_to_f16(v)) == v;
+}
+
+void Transcoder::refuse(int64_t element, const std::string& why) const {
+  fail(ErrorCode::kUnsupported, "tensor {} cannot become {} without loss: row {}, column {}: {}", tensor_.name,
+       type_info(target_.type).name, element / tensor_.ne[0], element % tensor_.ne[0], why);
+}
+
+float Transcoder::group(int64_t g, uint8_t* codes) const {
+  const TypeInfo& info = type_info(source_.type);
+  uint8_t block_codes[kMaxBlock];
+  const int64_t element = g * kGroup, block = element / info.block_elements;
+  const float scale = source_.unpack(bytes_.data() + block * info.block_bytes, block_codes);
+  std::copy_n(block_codes + element % info.block_elements, kGroup, codes);
+  return one_scale(source_) ? source_scale_ : scale;
+}
+
+float Transcoder::pick_scale(int64_t first, int64_t count) const {
+  uint8_t codes[kGroup];
+  std::optional<float> fallback;
+  for (int64_t g = first; g < first + count; ++g) {
+    const float scale = group(g, codes);
+    if (std::any_of(codes, codes + kGroup, [scale](uint8_t c) { return !is_zero(c, scale); })) return scale;
+    if (!fallback) fallback = scale;
+  }
+  // All zero: any scale will do; the first keeps the bytes of a round trip unless the target cannot hold it.
+  return one_scale(target_) || fits_f16(*fallback) ? *fallback : 0.0f;
+}
+
+void Transcoder::adapt(int64_t g, float own, float scale, uint8_t* codes) const {
+  const int64_t first = g * kGroup;
+  if (!std::isfinite(own)) refuse(first, fmt::format("the scale is {}", own));
+  for (int64_t i = 0; i < kGroup; ++i) {
+    if (is_zero(codes[i], own)) {
+      // Under a scale of zero every code is a zero; keep it where it stays one, so that a round trip keeps the bytes.
+      if (scale != 0 || codes[i] > 2) codes[i] = kZeroCode;
+      continue;
+    }
+    if (own != scale) {
+      refuse(
+          first + i,
+          fmt::format("its scale is {:.9g}, that of the weights before it {:.9g}, and {} keeps one scale for {}", own,
+                      scale, type_info(target_.type).name, one_scale(target_) ? "the whole tensor" : "256 weights"));
+    }
+    if (!one_scale(target_) && !fits_f16(scale)) {
+      refuse(first + i, fmt::format("the scale {:.9g} is not an f16; the nearest is {:.9g}", scale,
+                                    f16_to_f32(f32_to_f16(scale))));
+    }
+    if (codes[i] > 2 && !target_.has_plus_two) {
+      refuse(first + i, fmt::format("the weight is +2 x {:.9g} and {} has codes for -1, 0 and +1 only; PQ2_0 holds it",
+                                    own, type_info(target_.type).name));
+    }
+  }
+}
+
+std::vector<std::byte> Transcoder::run() {
+  const TypeInfo& info = type_info(target_.type);
+  if (tensor_.ne[0] % info.block_elements != 0) {
+    fail(ErrorCode::kUnsupported, "tensor {} cannot become {}: its rows have {} weights, not a multiple of {}",
+         tensor_.name, info.name, tensor_.ne[0], info.block_elements);
+  }
+  CHECK(bytes_.size() == gguf::tensor_bytes(tensor_.type, tensor_.ne), "{} bytes of tensor {}", bytes_.size(),
+        tensor_.name);
+  std::vector<std::byte> out(gguf::tensor_bytes(target_.type, tensor_.ne));
+  const int64_t blocks = tensor_.elements() / info.block_elements, per_block = info.block_elements / kGroup;
+  float scale = one_scale(target_) ? pick_scale(0, blocks * per_block) : 0.0f;
+  uint8_t codes[kMaxBlock];
+  for (int64_t b = 0; b < blocks; ++b) {
+    if (!one_scale(target_)) scale = pick_scale(b * per_block, per_block);
+    for (int64_t i = 0; i < per_block; ++i) {
+      const int64_t g = b * per_block + i;
+      const float own = group(g, codes + i * kGroup);
+      adapt(g, own, scale, codes + i * kGroup);
+    }
+    target_.pack(codes, scale, out.data() + b * info.block_bytes);
+  }
+  if (one_scale(target_)) std::memcpy(out.data() + (out.size() - info.tail_bytes), &scale, sizeof scale);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::byte> transcode(const gguf::TensorInfo& t, std::span<const std::byte> bytes, TensorType target) {
+  return Transcoder(t, bytes, target).run();
+}
+
+}  // namespace tern::quant
