@@ -67,10 +67,9 @@ void Builder::refuse_unless(std::string_view key, double neutral) const {
 
 std::string Builder::full_name(std::string_view name) const {
   std::string n = layer_ >= 0 ? "blk." + std::to_string(layer_) + "." + std::string(name) : std::string(name);
-  // "attn_q" means attn_q.weight; names that carry their own suffix (ssm_dt.bias) or have none in files (ssm_a) say so.
-  if (name.ends_with(".bias") || name.ends_with(".weight") || name.ends_with(".scale")) return n;
-  if (name.ends_with('!')) return n.substr(0, n.size() - 1);
-  return n + ".weight";
+  // "attn_q" means attn_q.weight; a trailing dot means that the name in files has no suffix ("ssm_a.").
+  if (name.ends_with('.')) return n.substr(0, n.size() - 1);
+  return name.ends_with(".bias") ? n : n + ".weight";
 }
 
 bool Builder::has(std::string_view name) const {
@@ -338,8 +337,7 @@ Val Builder::expert_linear(Val x, Weight w, Val ids, Loc loc) {
          fmt::format("experts '{}' {} over an activation of {} columns with {} used", pw.name, shape_text(pw.info),
                      cols(x), used));
   use_as(w, WeightUse::kExperts);
-  const std::string stem = pw.name.substr(0, pw.name.size() - std::strlen("weight"));
-  return push(ExpertLinearArgs{.weight = w, .scale = scale_of(stem + "weight")}, {rotated(x, w, loc), ids},
+  return push(ExpertLinearArgs{.weight = w, .scale = scale_of(pw.name)}, {rotated(x, w, loc), ids},
               used * pw.info.ne[1], loc);
 }
 
