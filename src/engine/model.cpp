@@ -1,0 +1,47 @@
+#include "engine/model.h"
+
+#include <chrono>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "models/registry.h"
+
+namespace tern {
+namespace {
+
+/// What a run may take: the rest is for the tokenizer, the system and growth.
+uint64_t memory_budget() {
+  return available_memory() / 100 * 95;
+}
+
+}  // namespace
+
+Model::Model(const ModelOptions& options) : file_(gguf::File::open(options.path)), plan_(build_plan(file_)) {
+  const auto start = std::chrono::steady_clock::now();
+  Runner::Limits limits = options.limits;
+  const uint64_t budget = memory_budget();
+  if (limits.context <= 0) {
+    limits.context = fitting_context(plan_, limits, budget);
+    if (limits.context == 0) limits.context = kPageTokens;  // refused below, with the numbers
+  }
+  require_fits(plan_, limits, budget);
+  need_ = memory_need(plan_, limits);
+  backend_ = make_backend(options.backend, options.threads);
+  backend_->load(plan_, file_, {.activations = options.activations, .progress = options.progress});
+  runner_.emplace(plan_, *backend_, limits);
+  load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string model_name(const gguf::File& file) {
+  if (const auto name = file.metadata().get_string("general.name"); name && !name->empty()) return std::string(*name);
+  return std::filesystem::path(file.path()).stem().string();
+}
+
+uint64_t parameter_count(const gguf::File& file) {
+  uint64_t count = 0;
+  for (const gguf::TensorInfo& t : file.tensors()) count += static_cast<uint64_t>(t.elements());
+  return count;
+}
+
+}  // namespace tern

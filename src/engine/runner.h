@@ -1,0 +1,73 @@
+// Runs batches: gathers ragged slices of sequences (prompt chunks and single decode rows, mixed) into one Step and
+// gives it to a backend. Compiles a Program for each size class of batch on first use. One thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "engine/sequence.h"
+#include "plan/plan.h"
+#include "plan/step.h"
+
+namespace tern {
+
+/// Rows of a slice whose logits are wanted.
+enum class Outputs : uint8_t { kNone, kLast, kAll };
+
+/// Tokens to append to a sequence in one batch.
+struct Slice {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> tokens;  // at least one
+  Outputs outputs = Outputs::kLast;
+};
+
+class Runner {
+ public:
+  struct Limits {
+    int32_t context = 4096;  // tokens a sequence may hold
+    int32_t sequences = 1;   // alive at a time
+    int32_t rows = 512;      // tokens in a batch
+    KvType k = KvType::kF16, v = KvType::kF16;
+    CacheShape cache(const Plan& plan) const;
+  };
+
+  /// Reserves the caches. `plan` and `backend` (loaded with it) outlive the Runner.
+  Runner(const Plan& plan, Backend& backend, const Limits& limits);
+
+  Sequence start();
+  /// Appends the slices and returns the logits [outputs, n_vocab] in slice order, valid until the next call. A failed
+  /// call leaves every sequence as it was. kContextFull with both numbers when a sequence would outgrow the context;
+  /// kInvalidArgument for a token outside the vocabulary.
+  std::span<const float> run(std::span<const Slice> slices);
+  /// Appends `tokens` in batches of Limits::rows; logits of the last one. `progress` is told after every batch how many
+  /// are done and may return false to stop early: then the result is empty.
+  using Progress = std::function<bool(int64_t done, int64_t total)>;
+  std::span<const float> prefill(Sequence& sequence, std::span<const int32_t> tokens, const Progress& progress = {});
+  std::span<const float> decode(Sequence& sequence, int32_t token);
+
+  /// Throws kContextFull when a prompt of `tokens` leaves no room for an answer of at least one token.
+  void require_room(int64_t tokens) const;
+  const Limits& limits() const noexcept { return limits_; }
+  const Plan& plan() const noexcept { return plan_; }
+  Backend& backend() const noexcept { return backend_; }
+
+ private:
+  void check(std::span<const Slice> slices) const;
+  void fill(std::span<const Slice> slices);
+  Program& program(const Step& step);
+
+  const Plan& plan_;
+  Backend& backend_;
+  Limits limits_;
+  std::shared_ptr<CachePools> pools_;
+  std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Program>> programs_;  // (rows, outputs)
+  Step step_;
+  std::vector<float> logits_;
+};
+
+}  // namespace tern

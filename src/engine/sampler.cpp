@@ -1,0 +1,141 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "base/error.h"
+
+namespace tern {
+namespace {
+
+/// Best first; the lower id wins a tie, so that the order does not depend on the sort.
+constexpr auto kBetter = [](const auto& a, const auto& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+};
+
+}  // namespace
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
+  const auto require = [](bool ok, const char* what, auto value) {
+    if (!ok) fail(ErrorCode::kInvalidArgument, "{} is {}, which makes no sense", what, value);
+  };
+  require(std::isfinite(options.temperature), "temperature", options.temperature);
+  require(!std::isnan(options.top_p), "top-p", options.top_p);
+  require(!std::isnan(options.min_p) && options.min_p <= 1, "min-p", options.min_p);
+  require(std::isfinite(options.repeat_penalty) && options.repeat_penalty > 0, "repeat penalty",
+          options.repeat_penalty);
+  require(options.repeat_last_n >= -1, "repeat-last-n", options.repeat_last_n);
+}
+
+void Sampler::accept(int32_t token) {
+  if (options_.repeat_penalty == 1.0f || options_.repeat_last_n == 0) return;
+  recent_.push_back(token);
+  if (options_.repeat_last_n > 0 && recent_.size() > static_cast<size_t>(options_.repeat_last_n)) recent_.pop_front();
+}
+
+int32_t Sampler::sample(std::span<const float> logits) {
+  penalize(logits);
+  int32_t token = -1;
+  if (options_.temperature <= 0) {
+    token = std::min_element(candidates_.begin(), candidates_.end(), kBetter)->id;
+  } else {
+    keep_top_k();
+    keep_top_p();
+    keep_min_p();
+    token = draw();
+  }
+  accept(token);
+  return token;
+}
+
+void Sampler::penalize(std::span<const float> logits) {
+  candidates_.clear();
+  for (size_t id = 0; id < logits.size(); ++id)
+    if (std::isfinite(logits[id])) candidates_.push_back({static_cast<int32_t>(id), logits[id]});
+  if (candidates_.empty())
+    fail(ErrorCode::kInvalidArgument, "none of {} logits is a finite number: the model computed nonsense",
+         logits.size());
+  if (recent_.empty()) return;
+  const std::unordered_set<int32_t> seen(recent_.begin(), recent_.end());
+  for (Candidate& c : candidates_)
+    if (seen.contains(c.id))
+      c.logit = c.logit > 0 ? c.logit / options_.repeat_penalty : c.logit * options_.repeat_penalty;
+}
+
+void Sampler::keep_top_k() {
+  const size_t k =
+      options_.top_k > 0 ? std::min(static_cast<size_t>(options_.top_k), candidates_.size()) : candidates_.size();
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k), candidates_.end(), kBetter);
+  candidates_.resize(k);
+}
+
+void Sampler::keep_top_p() {
+  if (options_.top_p >= 1) return;
+  const float best = candidates_.front().logit;
+  double sum = 0;
+  for (const Candidate& c : candidates_) sum += std::exp(static_cast<double>(c.logit) - best);
+  double seen = 0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    seen += std::exp(static_cast<double>(candidates_[i].logit) - best) / sum;
+    if (seen >= static_cast<double>(options_.top_p)) {
+      candidates_.resize(i + 1);
+      return;
+    }
+  }
+}
+
+void Sampler::keep_min_p() {
+  if (options_.min_p <= 0) return;
+  const double floor = candidates_.front().logit + std::log(static_cast<double>(options_.min_p));
+  const auto first_out = std::find_if(candidates_.begin() + 1, candidates_.end(),
+                                      [&](const Candidate& c) { return static_cast<double>(c.logit) < floor; });
+  candidates_.erase(first_out, candidates_.end());
+}
+
+int32_t Sampler::draw() {
+  const double best = candidates_.front().logit;
+  weights_.clear();
+  double sum = 0;
+  for (const Candidate& c : candidates_) {
+    weights_.push_back(std::exp((static_cast<double>(c.logit) - best) / static_cast<double>(options_.temperature)));
+    sum += weights_.back();
+  }
+  // 53 random bits as a number in [0, 1): what the standard's distributions do differs between libraries.
+  double left = static_cast<double>(random_() >> 11) * 0x1.0p-53 * sum;
+  for (size_t i = 0; i + 1 < candidates_.size(); ++i) {
+    if (left < weights_[i]) return candidates_[i].id;
+    left -= weights_[i];
+  }
+  return candidates_.back().id;
+}
+
+int32_t argmax(std::span<const float> logits) noexcept {
+  int32_t best = -1;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (std::isfinite(logits[i]) && (best < 0 || logits[i] > logits[static_cast<size_t>(best)]))
+      best = static_cast<int32_t>(i);
+  return best;
+}
+
+double log_sum_exp(std::span<const float> logits) noexcept {
+  double best = -INFINITY;
+  for (const float x : logits) best = std::max(best, static_cast<double>(x));
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x) - best);
+  return best + std::log(sum);
+}
+
+std::vector<std::pair<int32_t, float>> top(std::span<const float> logits, int32_t k) {
+  std::vector<std::pair<int32_t, float>> all;
+  all.reserve(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) all.emplace_back(static_cast<int32_t>(i), logits[i]);
+  const auto kept = std::min<ptrdiff_t>(std::max(k, 0), static_cast<ptrdiff_t>(all.size()));
+  std::partial_sort(all.begin(), all.begin() + kept, all.end(), [](const auto& a, const auto& b) {
+    return a.second > b.second || (a.second == b.second && a.first < b.first);
+  });
+  all.resize(static_cast<size_t>(kept));
+  return all;
+}
+
+}  // namespace tern

@@ -1,0 +1,60 @@
+// From logits to the next token: llama.cpp's samplers, in its default order (repeat penalty, top-k, top-p, min-p,
+// temperature, draw). The same seed and logits give the same tokens on every platform.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tern {
+
+struct SamplerOptions {
+  float temperature = 0.8f;  // <= 0: the most likely token, no draw
+  int32_t top_k = 40;        // keep the k best; <= 0: all
+  float top_p = 0.95f;       // keep the fewest best whose probabilities sum to p; >= 1: all
+  float min_p = 0.05f;       // keep those at least this likely, relative to the best; <= 0: all
+  float repeat_penalty =
+      1.0f;  // of the tokens seen lately: positive logits are divided by it, others multiplied; 1: off
+  int32_t repeat_last_n = 64;  // how many tokens back that looks; 0: off, -1: all
+  uint64_t seed = 0;
+};
+
+class Sampler {
+ public:
+  /// Throws kInvalidArgument for values that make no sense (NaN, repeat_penalty <= 0, repeat_last_n < -1).
+  explicit Sampler(const SamplerOptions& options);
+  /// Picks a token for `logits` [n_vocab] and remembers it. Throws kInvalidArgument when no logit is finite.
+  int32_t sample(std::span<const float> logits);
+  /// Remembers a token that was not sampled here (the prompt's), for the repeat penalty.
+  void accept(int32_t token);
+
+ private:
+  struct Candidate {
+    int32_t id;
+    float logit;
+  };
+  void penalize(std::span<const float> logits);  // fills candidates_
+  void keep_top_k();
+  void keep_top_p();
+  void keep_min_p();
+  int32_t draw();
+
+  SamplerOptions options_;
+  std::mt19937_64 random_;
+  std::deque<int32_t> recent_;
+  std::vector<Candidate> candidates_;  // scratch; best first after keep_top_k
+  std::vector<double> weights_;        // scratch
+};
+
+/// Index of the greatest logit, the lowest on ties; -1 when none is finite.
+int32_t argmax(std::span<const float> logits) noexcept;
+
+/// log(sum(exp(logits))), summed in double.
+double log_sum_exp(std::span<const float> logits) noexcept;
+
+/// The k best (id, logit), best first, the lower id first on ties.
+std::vector<std::pair<int32_t, float>> top(std::span<const float> logits, int32_t k);
+
+}  // namespace tern
