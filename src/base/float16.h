@@ -1,4 +1,5 @@
 // IEEE binary16 and bfloat16 <-> binary32, bit-exact and branch-light; scalar. ISA kernels use their own instructions.
+// `static`, so that a translation unit compiled for AVX-512 cannot give the linker the copy everybody else calls.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -6,7 +7,7 @@
 namespace tern {
 
 /// f16 bits -> f32. Exact for every input, subnormals, infinities and NaN payloads included.
-constexpr float f16_to_f32(uint16_t h) noexcept {
+static constexpr float f16_to_f32(uint16_t h) noexcept {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 31u;
   uint32_t mantissa = h & 0x3ffu;
@@ -22,7 +23,7 @@ constexpr float f16_to_f32(uint16_t h) noexcept {
 }
 
 /// f32 -> f16 bits, round to nearest even; overflow to infinity; NaN stays NaN (quiet).
-constexpr uint16_t f32_to_f16(float f) noexcept {
+static constexpr uint16_t f32_to_f16(float f) noexcept {
   const uint32_t x = std::bit_cast<uint32_t>(f);
   const auto sign = static_cast<uint16_t>((x >> 16) & 0x8000u);
   const uint32_t a = x & 0x7fffffffu;
@@ -41,10 +42,10 @@ constexpr uint16_t f32_to_f16(float f) noexcept {
   return static_cast<uint16_t>(sign | ((r - 0x38000000u) >> 13));
 }
 
-constexpr float bf16_to_f32(uint16_t h) noexcept { return std::bit_cast<float>(static_cast<uint32_t>(h) << 16); }
+static constexpr float bf16_to_f32(uint16_t h) noexcept { return std::bit_cast<float>(static_cast<uint32_t>(h) << 16); }
 
 /// f32 -> bf16 bits, round to nearest even; NaN stays NaN (quiet).
-constexpr uint16_t f32_to_bf16(float f) noexcept {
+static constexpr uint16_t f32_to_bf16(float f) noexcept {
   const uint32_t x = std::bit_cast<uint32_t>(f);
   if ((x & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((x >> 16) | 64u);
   return static_cast<uint16_t>((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
