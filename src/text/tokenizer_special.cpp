@@ -1,0 +1,61 @@
+#include "text/tokenizer_special.h"
+
+#include <algorithm>
+
+namespace tern::text {
+
+SpecialTokens::SpecialTokens(const Vocabulary& vocabulary, const std::function<bool(int32_t)>& strip_right) {
+  for (int32_t id = 0; id < vocabulary.size(); ++id) {
+    const TokenType type = vocabulary.type(id);
+    const bool control = type == TokenType::kControl || type == TokenType::kUnknown;
+    if (vocabulary.text(id).empty() || (!control && type != TokenType::kUserDefined)) continue;
+    const Token token{vocabulary.text(id), id, strip_right(id)};
+    all_.tokens.push_back(token);
+    if (!control) always_.tokens.push_back(token);
+  }
+  for (Set* set : {&always_, &all_}) {
+    std::sort(set->tokens.begin(), set->tokens.end(), [](const Token& a, const Token& b) { return a.text < b.text; });
+    for (const Token& token : set->tokens) set->starts[static_cast<uint8_t>(token.text[0])] = true;
+  }
+}
+
+const SpecialTokens::Token* SpecialTokens::Set::longest_at(std::string_view text) const {
+  const Token* found = nullptr;
+  // [first, last): the tokens that begin with the first `length` bytes of the text.
+  auto first = tokens.begin(), last = tokens.end();
+  for (size_t length = 0; length < text.size(); ++length) {
+    const auto byte = static_cast<uint8_t>(text[length]);
+    const auto at = [&](const Token& t) { return length < t.text.size() ? static_cast<uint8_t>(t.text[length]) : -1; };
+    first = std::partition_point(first, last, [&](const Token& t) { return at(t) < byte; });
+    last = std::partition_point(first, last, [&](const Token& t) { return at(t) <= byte; });
+    if (first == last) break;
+    if (first->text.size() == length + 1) found = &*first;
+  }
+  return found;
+}
+
+std::vector<SpecialTokens::Fragment> SpecialTokens::split(std::string_view text, bool control) const {
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  const Set& set = control ? all_ : always_;
+  std::vector<Fragment> out;
+  size_t start = 0, at = 0;
+  const auto flush = [&](size_t end) {
+    if (end > start) out.push_back({-1, text.substr(start, end - start)});
+  };
+  while (at < text.size()) {
+    const Token* token = set.starts[static_cast<uint8_t>(text[at])] ? set.longest_at(text.substr(at)) : nullptr;
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    flush(at);
+    out.push_back({token->id, token->text});
+    at += token->text.size();
+    if (token->strip_right) at = std::min(text.find_first_not_of(kBlanks, at), text.size());
+    start = at;
+  }
+  flush(text.size());
+  return out;
+}
+
+}  // namespace tern::text
