@@ -106,6 +106,13 @@ Hparams read_hparams(const Builder& b, bool neox) {
   return h;
 }
 
+Val rotary_attention(Builder& b, const Hparams& h, Val x) {
+  const Val q = b.rope(b.linear(x, b.weight("attn_q")), h.rope, h.head_dim);
+  const Val k = b.rope(b.linear(x, b.weight("attn_k")), h.rope, h.head_dim);
+  const Val v = b.linear(x, b.weight("attn_v"));
+  return b.linear(b.attend(q, k, v, {.heads = h.heads, .kv_heads = h.kv_heads}), b.weight("attn_output"));
+}
+
 Val gated_ffn(Builder& b, Val x) {
   const Val gate = b.linear(x, b.weight("ffn_gate"));
   const Val up = b.linear(x, b.weight("ffn_up"));

@@ -19,6 +19,8 @@ RopeTable make_rope(const Builder& b, int64_t head_dim, bool neox, const std::ve
 /// llama.cpp keys that change the arithmetic of some family and that none of ours implements: refused unless neutral.
 void refuse_unimplemented(const Builder& b);
 
+/// Causal attention with rotary q and k, then the output projection.
+Val rotary_attention(Builder& b, const Hparams& h, Val x);
 /// W_down(silu(W_gate x) * W_up x).
 Val gated_ffn(Builder& b, Val x);
 /// Softmax router over `expert_count` experts, each a gated FFN, summed.

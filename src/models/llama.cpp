@@ -3,17 +3,6 @@
 #include "models/blocks.h"
 
 namespace tern {
-namespace {
-
-Val attention(Builder& b, const Hparams& h, Val x) {
-  const Val q = b.rope(b.linear(x, b.weight("attn_q")), h.rope, h.head_dim);
-  const Val k = b.rope(b.linear(x, b.weight("attn_k")), h.rope, h.head_dim);
-  const Val v = b.linear(x, b.weight("attn_v"));
-  return b.linear(b.attend(q, k, v, {.heads = h.heads, .kv_heads = h.kv_heads}), b.weight("attn_output"));
-}
-
-}  // namespace
-
 Plan build_llama(const gguf::File& file) {
   Builder b(file);
   Hparams h = read_hparams(b, /*neox=*/false);
@@ -24,7 +13,7 @@ Plan build_llama(const gguf::File& file) {
   Val x = b.embed(embedding);
   for (int64_t i = 0; i < h.layers; ++i) {
     b.begin_layer(i);
-    x = b.add(x, attention(b, h, b.rms_norm(x, b.weight("attn_norm"), h.norm_eps)));
+    x = b.add(x, rotary_attention(b, h, b.rms_norm(x, b.weight("attn_norm"), h.norm_eps)));
     x = b.add(x, gated_ffn(b, b.rms_norm(x, b.weight("ffn_norm"), h.norm_eps)));
   }
   return finish_with_head(b, x, embedding, h);

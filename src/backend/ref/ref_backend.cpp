@@ -1,0 +1,302 @@
+#include "backend/ref/ref_backend.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "backend/activation_rule.h"
+#include "backend/ref/ref_ops.h"
+#include "base/error.h"
+
+namespace tern {
+namespace {
+
+using ref::MutRow;
+using ref::RefWeight;
+using ref::Row;
+
+struct RefProgram final : Program {};
+
+/// The rows of one Val while a Step runs.
+struct Rows {
+  int64_t rows = 0, cols = 0;
+  std::vector<float> f;
+  std::vector<int32_t> ids;
+  MutRow row(int64_t r) { return {f.data() + r * cols, static_cast<size_t>(cols)}; }
+};
+
+class RefBackend final : public Backend {
+ public:
+  BackendInfo info() const override { return {.name = "ref", .device = "scalar reference", .threads = 1}; }
+
+  void load(const Plan& plan, const gguf::File& file, const LoadOptions& options) override {
+    plan_ = &plan;
+    for (const PlanWeight& w : plan.weights) {
+      const quant::Format* format = quant::find_format(w.info.type);
+      if (!format) {
+        fail(ErrorCode::kUnsupported, "tensor '{}' is {}, which this engine cannot decode", w.name,
+             type_info(w.info.type).name);
+      }
+      const TypeInfo& t = type_info(w.info.type);
+      const std::span<const std::byte> bytes = file.bytes(w.info);
+      weights_.push_back({.bytes = bytes,
+                          .format = format,
+                          .tensor_scale = quant::tensor_scale(w.info.type, bytes),
+                          .cols = w.info.ne[0],
+                          .rows = w.info.ne[1],
+                          .row_bytes = static_cast<size_t>(w.info.ne[0] / t.block_elements * t.block_bytes),
+                          .rule = activation_rule(plan, *format, options.activations)});
+      vectors_.push_back(w.use == WeightUse::kVector ? weights_.back().decode_all() : std::vector<float>{});
+    }
+  }
+
+  void reserve(const CacheShape& shape) override {
+    shape_ = shape;
+    k_.clear();
+    v_.clear();
+    conv_.clear();
+    delta_.clear();
+    const auto tokens = static_cast<size_t>(shape.pages) * kPageTokens;
+    for (const KvLayer& l : plan_->kv_layers) {
+      k_.emplace_back(tokens * static_cast<size_t>(l.kv_heads * l.head_dim_k));
+      v_.emplace_back(tokens * static_cast<size_t>(l.kv_heads * l.head_dim_v));
+    }
+    for (const StateLayer& s : plan_->state_layers) {
+      conv_.emplace_back(static_cast<size_t>(shape.state_slots) * static_cast<size_t>(s.conv_floats()));
+      delta_.emplace_back(static_cast<size_t>(shape.state_slots) * static_cast<size_t>(s.delta_floats()));
+    }
+  }
+
+  std::unique_ptr<Program> compile(const ProgramLimits&) override { return std::make_unique<RefProgram>(); }
+
+  void run(Program&, const Step& step, std::span<float> logits) override {
+    step_ = &step;
+    vals_.resize(plan_->vals.size());
+    for (size_t i = 0; i < vals_.size(); ++i) {
+      const ValInfo& v = plan_->vals[i];
+      Rows& r = vals_[i];
+      r.cols = v.cols;
+      r.rows = v.outputs_only ? static_cast<int64_t>(step.out_rows.size()) : step.rows();
+      r.f.assign(v.is_ids ? 0 : static_cast<size_t>(r.rows * r.cols), 0.0f);
+      r.ids.assign(v.is_ids ? static_cast<size_t>(r.rows * r.cols) : 0, 0);
+    }
+    for (size_t i = 0; i < plan_->ops.size(); ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      const Op& op = plan_->ops[i];
+      std::visit([&](const auto& args) { apply(op, args); }, op.args);
+      if (trace_) {
+        const Rows& out = val(op.out);
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        trace_({.op = i,
+                .data = out.f.data(),
+                .rows = out.rows,
+                .cols = plan_->info(op.out).is_ids ? 0 : out.cols,
+                .seconds = seconds});
+      }
+    }
+    const std::vector<float>& result = val(plan_->logits).f;
+    CHECK(logits.size() >= result.size());
+    std::copy(result.begin(), result.end(), logits.begin());
+  }
+
+  void copy_state(int32_t from, int32_t to) override {
+    for (std::vector<float>& s : conv_) copy_slot(s, from, to, shape_.state_slots);
+    for (std::vector<float>& s : delta_) copy_slot(s, from, to, shape_.state_slots);
+  }
+  void copy_page(int32_t from, int32_t to) override {
+    for (std::vector<float>& s : k_) copy_slot(s, from, to, shape_.pages);
+    for (std::vector<float>& s : v_) copy_slot(s, from, to, shape_.pages);
+  }
+
+  std::vector<OpReport> report() const override {
+    std::vector<OpReport> rows;
+    for (const Op& op : plan_->ops) rows.push_back({.kernel = "ref_" + std::string(op_name(op))});
+    return rows;
+  }
+
+  void set_trace(std::function<void(const OpTrace&)> sink) override { trace_ = std::move(sink); }
+
+ private:
+  Rows& val(Val v) { return vals_[static_cast<size_t>(v.id)]; }
+  const RefWeight& weight(Weight w) const { return weights_[static_cast<size_t>(w.id)]; }
+  const std::vector<float>& vector(Weight w) const { return vectors_[static_cast<size_t>(w.id)]; }
+
+  static void copy_slot(std::vector<float>& s, int32_t from, int32_t to, int32_t slots) {
+    const size_t n = s.size() / static_cast<size_t>(slots);
+    std::copy_n(s.begin() + static_cast<std::ptrdiff_t>(n) * from, n, s.begin() + static_cast<std::ptrdiff_t>(n) * to);
+  }
+
+  /// f(input row, output row) on every row of a one-input op.
+  template <typename F>
+  void map_rows(const Op& op, F f) {
+    for (int64_t r = 0; r < val(op.out).rows; ++r) f(Row(val(op.inputs[0]).row(r)), val(op.out).row(r));
+  }
+
+  void apply(const Op& op, const EmbedArgs& a) {
+    std::vector<float> row;
+    for (int64_t r = 0; r < step_->rows(); ++r) {
+      weight(a.table).decode_row(step_->tokens[static_cast<size_t>(r)], row);
+      std::copy(row.begin(), row.end(), val(op.out).row(r).begin());
+    }
+  }
+  void apply(const Op& op, const RmsNormArgs& a) {
+    map_rows(op, [&](Row x, MutRow y) { ref::rms_norm(x, vector(a.weight), a.eps, y); });
+  }
+  void apply(const Op& op, const L2NormArgs& a) {
+    map_rows(op, [&](Row x, MutRow y) { ref::l2_norm(x, a.group, a.eps, y); });
+  }
+  void apply(const Op& op, const LinearArgs& a) {
+    const RefWeight& w = weight(a.weight);
+    map_rows(op, [&](Row x, MutRow y) {
+      ref::matvec(w, 0, ref::round_row(w.rule, x), y);
+      for (size_t i = 0; i < y.size(); ++i) y[i] = y[i] * a.scale + (a.bias ? vector(a.bias)[i] : 0.0f);
+    });
+  }
+  void apply(const Op& op, const AddArgs&) {
+    for (int64_t r = 0; r < val(op.out).rows; ++r) {
+      const Row x = val(op.inputs[0]).row(r), z = val(op.inputs[1]).row(r);
+      std::transform(x.begin(), x.end(), z.begin(), val(op.out).row(r).begin(), std::plus<>());
+    }
+  }
+  void apply(const Op& op, const GluArgs& a) {
+    for (int64_t r = 0; r < val(op.out).rows; ++r)
+      ref::glu(a.gate, val(op.inputs[0]).row(r), val(op.inputs[1]).row(r), val(op.out).row(r));
+  }
+  void apply(const Op& op, const RopeArgs& a) {
+    val(op.out).f = val(op.inputs[0]).f;
+    for (const SeqRows& s : step_->seqs) {
+      for (int32_t i = 0; i < s.n_rows; ++i) {
+        ref::rope(plan_->ropes[static_cast<size_t>(a.table)], a.head_dim, s.position + i,
+                  val(op.out).row(s.first_row + i));
+      }
+    }
+  }
+  void apply(const Op& op, const AttendArgs& a) {
+    const auto layer = static_cast<size_t>(a.cache);
+    const int64_t k_cols = a.kv_heads * a.head_dim_k, v_cols = a.kv_heads * a.head_dim_v;
+    for (const SeqRows& s : step_->seqs) {
+      const auto slot = [&](int32_t position) {  // index of a token in the cache of a layer
+        const int32_t page = step_->pages[static_cast<size_t>(s.first_page + position / kPageTokens)];
+        return static_cast<int64_t>(page) * kPageTokens + position % kPageTokens;
+      };
+      for (int32_t i = 0; i < s.n_rows; ++i) {
+        const int64_t at = slot(s.position + i);
+        const MutRow k(k_[layer].data() + at * k_cols, static_cast<size_t>(k_cols)),
+            v(v_[layer].data() + at * v_cols, static_cast<size_t>(v_cols));
+        std::ranges::copy(val(op.inputs[1]).row(s.first_row + i), k.begin());
+        std::ranges::copy(val(op.inputs[2]).row(s.first_row + i), v.begin());
+        ref::round_kv(shape_.k, k);
+        ref::round_kv(shape_.v, v);
+      }
+      std::vector<const float*> k, v;
+      for (int32_t p = 0; p < s.position + s.n_rows; ++p) {
+        k.push_back(k_[layer].data() + slot(p) * k_cols);
+        v.push_back(v_[layer].data() + slot(p) * v_cols);
+      }
+      for (int32_t i = 0; i < s.n_rows; ++i) {
+        const auto seen = static_cast<size_t>(s.position + i + 1);
+        ref::attend(a, val(op.inputs[0]).row(s.first_row + i), {k.data(), seen}, {v.data(), seen},
+                    val(op.out).row(s.first_row + i));
+      }
+    }
+  }
+  void apply(const Op& op, const TakeArgs& a) {
+    map_rows(op, [&](Row x, MutRow y) { ref::take(a, x, y); });
+  }
+  void apply(const Op& op, const RotateArgs& a) {
+    const Row signs = a.signs < 0 ? Row{} : Row(plan_->signs[static_cast<size_t>(a.signs)]);
+    map_rows(op, [&](Row x, MutRow y) {
+      std::copy(x.begin(), x.end(), y.begin());
+      ref::rotate(a, signs, y);
+    });
+  }
+  void apply(const Op& op, const PermuteHeadsArgs& a) {
+    map_rows(op, [&](Row x, MutRow y) { ref::permute_heads(a, x, y); });
+  }
+
+  /// The recurrent state of a sequence in its output slot, carried over from the input slot (or zeros).
+  static MutRow open_state(std::vector<float>& memory, int64_t floats, const SeqRows& s) {
+    const MutRow out(memory.data() + floats * s.state_out, static_cast<size_t>(floats));
+    if (s.state_in == kZeroState) {
+      std::fill(out.begin(), out.end(), 0.0f);
+    } else if (s.state_in != s.state_out) {
+      std::copy_n(memory.data() + floats * s.state_in, floats, out.data());
+    }
+    return out;
+  }
+  void apply(const Op& op, const ConvArgs& a) {
+    const auto layer = static_cast<size_t>(a.state);
+    for (const SeqRows& s : step_->seqs) {
+      const MutRow history = open_state(conv_[layer], plan_->state_layers[layer].conv_floats(), s);
+      for (int32_t i = s.first_row; i < s.first_row + s.n_rows; ++i) {
+        ref::conv_silu(a, vector(a.kernel), val(op.inputs[0]).row(i), history, val(op.out).row(i));
+      }
+    }
+  }
+  void apply(const Op& op, const DeltaRuleArgs& a) {
+    const auto layer = static_cast<size_t>(a.state);
+    for (const SeqRows& s : step_->seqs) {
+      const MutRow state = open_state(delta_[layer], plan_->state_layers[layer].delta_floats(), s);
+      for (int32_t i = s.first_row; i < s.first_row + s.n_rows; ++i) {
+        const auto in = [&](size_t j) { return Row(val(op.inputs[j]).row(i)); };
+        ref::delta_rule(
+            a,
+            {.q = in(0), .k = in(1), .v = in(2), .alpha = in(3), .beta = in(4), .a = vector(a.a), .dt = vector(a.dt)},
+            state, val(op.out).row(i));
+      }
+    }
+  }
+  void apply(const Op& op, const RouterArgs& a) {
+    for (int64_t r = 0; r < val(op.out).rows; ++r) {
+      ref::router(a, val(op.inputs[0]).row(r), val(op.out).ids.data() + r * a.used, val(op.out2).row(r));
+    }
+  }
+  void apply(const Op& op, const ExpertLinearArgs& a) {
+    const RefWeight& w = weight(a.weight);
+    Rows& ids = val(op.inputs[1]);
+    for (int64_t r = 0; r < val(op.out).rows; ++r) {
+      const Row x = val(op.inputs[0]).row(r);
+      const MutRow y = val(op.out).row(r);
+      for (int64_t j = 0; j < ids.cols; ++j) {
+        const Row xj = static_cast<int64_t>(x.size()) == w.cols
+                           ? x
+                           : x.subspan(static_cast<size_t>(j * w.cols), static_cast<size_t>(w.cols));
+        const MutRow yj = y.subspan(static_cast<size_t>(j * w.rows), static_cast<size_t>(w.rows));
+        ref::matvec(w, ids.ids[static_cast<size_t>(r * ids.cols + j)] * w.rows, ref::round_row(w.rule, xj), yj);
+        for (float& f : yj) f *= a.scale;
+      }
+    }
+  }
+  void apply(const Op& op, const ExpertSumArgs&) {
+    for (int64_t r = 0; r < val(op.out).rows; ++r) {
+      const Row x = val(op.inputs[0]).row(r), w = val(op.inputs[1]).row(r);
+      const MutRow y = val(op.out).row(r);
+      for (size_t i = 0; i < y.size(); ++i) {
+        double sum = 0;
+        for (size_t j = 0; j < w.size(); ++j) sum += static_cast<double>(w[j]) * x[j * y.size() + i];
+        y[i] = static_cast<float>(sum);
+      }
+    }
+  }
+  void apply(const Op& op, const PickRowsArgs&) {
+    for (size_t i = 0; i < step_->out_rows.size(); ++i) {
+      std::ranges::copy(val(op.inputs[0]).row(step_->out_rows[i]), val(op.out).row(static_cast<int64_t>(i)).begin());
+    }
+  }
+
+  const Plan* plan_ = nullptr;
+  const Step* step_ = nullptr;
+  std::vector<RefWeight> weights_;
+  std::vector<std::vector<float>> vectors_;
+  CacheShape shape_;
+  std::vector<std::vector<float>> k_, v_, conv_, delta_;  // one a layer
+  std::vector<Rows> vals_;
+  std::function<void(const OpTrace&)> trace_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_ref_backend() {
+  return std::make_unique<RefBackend>();
+}
+
+}  // namespace tern

@@ -1,0 +1,60 @@
+// The ops on plain rows. Each takes spans of one row and says what it computes in plan/plan.h's words.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "plan/plan.h"
+#include "quant/format.h"
+
+namespace tern::ref {
+
+using Row = std::span<const float>;
+using MutRow = std::span<float>;
+
+/// A weight of the plan where the file maps it.
+struct RefWeight {
+  std::span<const std::byte> bytes;
+  const quant::Format* format = nullptr;
+  float tensor_scale = 1.0f;
+  int64_t cols = 0, rows = 0;  // of one matrix
+  size_t row_bytes = 0;
+  quant::Activation rule = quant::Activation::kF32;
+  /// Row `r` (counting through all experts) as floats.
+  void decode_row(int64_t r, std::vector<float>& out) const;
+  std::vector<float> decode_all() const;
+};
+
+void rms_norm(Row x, Row weight, float eps, MutRow out);
+void l2_norm(Row x, int64_t group, float eps, MutRow out);
+void glu(Gate gate, Row a, Row b, MutRow out);
+void rope(const RopeTable& table, int64_t head_dim, int32_t position, MutRow x);
+void take(const TakeArgs& args, Row x, MutRow out);
+void rotate(const RotateArgs& args, Row signs, MutRow x);
+void permute_heads(const PermuteHeadsArgs& args, Row x, MutRow out);
+void router(const RouterArgs& args, Row logits, int32_t* ids, MutRow weights);
+/// One token through the causal convolution: `history` [(taps-1), channels] is read and shifted.
+void conv_silu(const ConvArgs& args, Row kernel, Row u, MutRow history, MutRow out);
+/// One token of the gated delta rule; `s` [v_heads, dim, dim] is read and updated.
+struct DeltaRow {
+  Row q, k, v, alpha, beta, a, dt;
+};
+void delta_rule(const DeltaRuleArgs& args, const DeltaRow& in, MutRow s, MutRow out);
+/// Attention of one query row over `tokens` cached rows: k [tokens][kv_heads*dk], v [tokens][kv_heads*dv].
+void attend(const AttendArgs& args, Row q, std::span<const float* const> k, std::span<const float* const> v,
+            MutRow out);
+
+/// x rounded by `rule`, in the form whose products with weights are exact.
+struct RoundedRow {
+  std::vector<int8_t> q;
+  std::vector<float> scale;
+  std::vector<double> values;  // what the row means after rounding
+};
+RoundedRow round_row(quant::Activation rule, Row x);
+/// out[i] = (row first_row + i of w) . x.
+void matvec(const RefWeight& w, int64_t first_row, const RoundedRow& x, MutRow out);
+/// A KV entry after a round trip through its type.
+void round_kv(KvType type, MutRow x);
+
+}  // namespace tern::ref
