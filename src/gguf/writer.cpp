@@ -1,76 +1,19 @@
 #include "gguf/writer.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <unordered_set>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "gguf/encode.h"
 #include "gguf/wire.h"
 
 namespace tern::gguf {
-namespace {
-
-/// Little-endian bytes of a header under construction.
-class Buffer {
- public:
-  template <typename T>
-  void put(T value) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof value);
-    std::memcpy(bytes_.data() + at, &value, sizeof value);
-  }
-  void put_raw(std::string_view s) { bytes_ += s; }
-  void put_string(std::string_view s) {
-    put(uint64_t{s.size()});
-    bytes_ += s;
-  }
-  void pad(size_t alignment) { bytes_.resize(round_up(bytes_.size(), alignment)); }
-  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
-
- private:
-  std::string bytes_;
-};
-
-void put_integer(Buffer& out, ValueType type, int64_t v) {
-  switch (value_type_bytes(type)) {
-    case 1:
-      return out.put(static_cast<uint8_t>(v));
-    case 2:
-      return out.put(static_cast<uint16_t>(v));
-    case 4:
-      return out.put(static_cast<uint32_t>(v));
-    default:
-      return out.put(v);
-  }
-}
-
-void put_real(Buffer& out, ValueType type, double v) {
-  if (type == ValueType::F32) return out.put(static_cast<float>(v));
-  out.put(v);
-}
-
-/// Writes any alternative of Value::data and any item of Array::items under the type the file gives it.
-struct Put {
-  Buffer& out;
-  ValueType type;
-  void operator()(int64_t v) const { put_integer(out, type, v); }
-  void operator()(uint64_t v) const { out.put(v); }
-  void operator()(double v) const { put_real(out, type, v); }
-  void operator()(bool v) const { out.put(static_cast<uint8_t>(v)); }
-  void operator()(const std::string& v) const { out.put_string(v); }
-  void operator()(const Array& v) const {
-    out.put(static_cast<uint32_t>(v.element));
-    out.put(uint64_t{v.size()});
-    std::visit([&](const auto& items) { std::for_each(items.begin(), items.end(), Put{out, v.element}); }, v.items);
-  }
-};
-
-}  // namespace
 
 struct Writer::Impl {
   std::string path, partial;
@@ -78,6 +21,7 @@ struct Writer::Impl {
   uint32_t version;
   uint32_t alignment;
   std::vector<TensorInfo> tensors;
+  std::unordered_set<std::string> names;
   uint64_t data_end = 0;  // of the announced tensors, padded
   std::FILE* file = nullptr;
   size_t current = 0;    // tensor being written
@@ -95,25 +39,8 @@ struct Writer::Impl {
     if (file) return;
     file = std::fopen(partial.c_str(), "wbe");
     if (!file) io_failed("create");
-    Buffer header;
-    header.put_raw(kMagic);
-    header.put(version);
-    header.put(uint64_t{tensors.size()});
-    header.put(uint64_t{metadata.items().size()});
-    for (const auto& [key, value] : metadata.items()) {
-      header.put_string(key);
-      header.put(static_cast<uint32_t>(value.type));
-      std::visit(Put{header, value.type}, value.data);
-    }
-    for (const TensorInfo& t : tensors) {
-      header.put_string(t.name);
-      header.put(t.n_dims);
-      for (uint32_t d = 0; d < t.n_dims; ++d) header.put(t.ne[d]);
-      header.put(static_cast<uint32_t>(t.type));
-      header.put(t.offset);
-    }
-    header.pad(alignment);
-    append(header.bytes());
+    const std::string header = encode_header(version, alignment, metadata, tensors);
+    append(std::as_bytes(std::span(header)));
   }
 
   /// Pads the current tensor once it is complete and goes on to the next.
@@ -155,6 +82,7 @@ void Writer::add_tensor(std::string name, TensorType type, std::vector<int64_t> 
   if (name.empty() || name.size() > kMaxTensorName)
     fail(ErrorCode::kInvalidArgument, "tensor name '{}' has {} bytes, allowed are 1 to {}", name, name.size(),
          kMaxTensorName);
+  if (!impl_->names.insert(name).second) fail(ErrorCode::kInvalidArgument, "tensor '{}' is announced twice", name);
   TensorInfo t;
   t.name = std::move(name);
   t.type = type;

@@ -1,0 +1,153 @@
+#include "gguf/writer.h"
+
+#include <gtest/gtest.h>
+
+#include "gguf/refusal.h"
+#include "gguf/temp_folder.h"
+
+namespace tern::gguf {
+namespace {
+
+using namespace testing;
+namespace fs = std::filesystem;
+
+/// Writes what `f` holds again.
+void rewrite(const File& f, const std::string& path) {
+  Writer out(path, f.metadata(), f.version());
+  for (const TensorInfo& t : f.tensors()) out.add_tensor(t.name, t.type, {t.ne.begin(), t.ne.begin() + t.n_dims});
+  for (const TensorInfo& t : f.tensors()) out.write_data(f.bytes(t));
+  out.finish();
+}
+
+RawFile every_type() {
+  RawFile f = RawFile::model();
+  f.key("u8", kU8, le<uint8_t>(200)).key("i8", kI8, le<int8_t>(-5)).key("u16", kU16, le<uint16_t>(65535));
+  f.key("i16", kI16, le<int16_t>(-300)).key("u32", kU32, le<uint32_t>(4000000000u)).key("i32", kI32, le<int32_t>(-7));
+  f.key("f32", kF32, le(0.1f)).key("bool", kBool, le<uint8_t>(1)).key("u64", kU64, le(~uint64_t{0}));
+  f.key("i64", kI64, le<int64_t>(-1)).key("f64", kF64, le(0.1)).key("string", kString, str("é"));
+  f.array("u8s", kU8, 3, "\1\2\xff").array("i8s", kI8, 2, "\1\xff").array("u16s", kU16, 1, le<uint16_t>(65535));
+  f.array("i16s", kI16, 1, le<int16_t>(-2)).array("u32s", kU32, 1, le(~uint32_t{0})).array("i32s", kI32, 1, le(-9));
+  f.array("u64s", kU64, 1, le(~uint64_t{0} >> 1)).array("i64s", kI64, 1, le<int64_t>(-9)).array("none", kString, 0, "");
+  f.array("f32s", kF32, 2, le(0.1f) + le(-0.0f)).array("f64s", kF64, 1, le(0.1)).array("no floats", kF32, 0, "");
+  f.array("bools", kBool, 2, std::string("\1\0", 2))
+      .array("strings", kString, 2, str("a") + str(std::string("\0\xff", 2)));
+  f.tensor("a", {3}, 0, std::string(12, '\1')).tensor("b", {128, 2}, 36, std::string(96, '\2'));
+  return f.tensor("c", {32, 1, 2}, 8, std::string(68, '\3'));
+}
+
+TEST(Writer, RewritesAFileByteForByte) {
+  for (const uint32_t version : {2u, 3u}) {
+    const TempFolder tmp;
+    RawFile raw = every_type();
+    raw.version = version;
+    const std::string in = tmp.write("in.gguf", raw.build());
+    rewrite(File::open(in), tmp / "out.gguf");
+    EXPECT_EQ(read_all(tmp / "out.gguf"), read_all(in)) << version;
+  }
+}
+
+TEST(Writer, PadsToTheAlignmentInTheMetadata) {
+  const TempFolder tmp;
+  RawFile raw = RawFile::model();
+  raw.alignment = 64;
+  raw.key("general.alignment", kU32, le(uint32_t{64})).tensor("a", {1}, 0, "abcd").tensor("b", {1}, 0, "efgh");
+  const std::string in = tmp.write("in.gguf", raw.build());
+  rewrite(File::open(in), tmp / "out.gguf");
+  EXPECT_EQ(read_all(tmp / "out.gguf"), read_all(in));
+}
+
+TEST(Writer, AcceptsDataInAnyCut) {
+  const TempFolder tmp;
+  const std::string in = tmp.write("in.gguf", every_type().build());
+  const File f = File::open(in);
+  std::string all;
+  for (const TensorInfo& t : f.tensors())
+    all.append(reinterpret_cast<const char*>(f.bytes(t).data()), static_cast<size_t>(t.nbytes));
+  for (const size_t cut : {size_t{1}, size_t{7}, all.size()}) {
+    Writer out(tmp / "out.gguf", f.metadata(), f.version());
+    for (const TensorInfo& t : f.tensors()) out.add_tensor(t.name, t.type, {t.ne.begin(), t.ne.begin() + t.n_dims});
+    for (size_t at = 0; at < all.size(); at += cut) out.write_data(as_bytes(std::string_view(all).substr(at, cut)));
+    out.finish();
+    EXPECT_EQ(read_all(tmp / "out.gguf"), read_all(in)) << cut;
+  }
+}
+
+TEST(Writer, WritesAVocabularyWithoutTensors) {
+  const TempFolder tmp;
+  Metadata m;
+  m.set_string("general.architecture", "llama");
+  m.set_strings("tokenizer.ggml.tokens", {"a", "b"});
+  m.set_i32s("tokenizer.ggml.token_type", {1, 3});
+  m.set_f32s("tokenizer.ggml.scores", {0, -1.5});
+  Writer(tmp / "v.gguf", m).finish();
+  const File f = File::open(tmp / "v.gguf");
+  EXPECT_EQ(f.metadata().get_strings("tokenizer.ggml.tokens")->size(), 2u);
+  EXPECT_EQ(f.metadata().get_ints("tokenizer.ggml.token_type"), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(f.metadata().get_floats("tokenizer.ggml.scores"), (std::vector<double>{0, -1.5}));
+  EXPECT_TRUE(f.tensors().empty());
+}
+
+TEST(Writer, ShowsTheFileOnlyWhenItIsComplete) {
+  const TempFolder tmp;
+  const std::string path = tmp / "m.gguf";
+  {
+    Writer out(path, Metadata{});
+    out.add_tensor("w", TensorType::F32, {2});
+    out.write_data(as_bytes("abcd"));
+    EXPECT_FALSE(fs::exists(path));
+    EXPECT_TRUE(fs::exists(path + ".partial"));
+  }
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_FALSE(fs::exists(path + ".partial"));
+}
+
+TEST(Writer, LeavesAnOlderFileAloneUntilFinish) {
+  const TempFolder tmp;
+  const std::string path = tmp.write("m.gguf", "older");
+  Writer out(path, Metadata{});
+  out.add_tensor("w", TensorType::F32, {1});
+  out.write_data(as_bytes("abcd"));
+  EXPECT_EQ(read_all(path), "older");
+  out.finish();
+  EXPECT_NE(read_all(path), "older");
+  EXPECT_FALSE(fs::exists(path + ".partial"));
+}
+
+TEST(Writer, SaysWhereItCannotWrite) {
+  const TempFolder tmp;
+  Writer out(tmp / "no such folder/m.gguf", Metadata{});
+  expect_refused([&] { out.finish(); }, ErrorCode::kIo, "no such folder/m.gguf.partial': No such file or directory");
+}
+
+TEST(Writer, SaysWhenTheDiskIsFull) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  const TempFolder tmp;
+  fs::create_symlink("/dev/full", tmp / "m.gguf.partial");
+  Writer out(tmp / "m.gguf", Metadata{});
+  expect_refused([&] { out.finish(); }, ErrorCode::kIo, "m.gguf.partial': No space left on device");
+  EXPECT_FALSE(fs::exists(tmp / "m.gguf"));
+}
+
+TEST(Writer, RefusesTensorNamesThatReadersRefuse) {
+  Writer out("never written.gguf", Metadata{});
+  expect_refused([&] { out.add_tensor(std::string(64, 'n'), TensorType::F32, {1}); }, ErrorCode::kInvalidArgument,
+                 "has 64 bytes, allowed are 1 to 63");
+  out.add_tensor("w", TensorType::F32, {1});
+  expect_refused([&] { out.add_tensor("w", TensorType::F32, {1}); }, ErrorCode::kInvalidArgument,
+                 "tensor 'w' is announced twice");
+}
+
+TEST(WriterDeathTest, TreatsAWrongAmountOfDataAsABug) {
+  const TempFolder tmp;
+  const auto write = [&](std::string_view data) {
+    Writer out(tmp / "m.gguf", Metadata{});
+    out.add_tensor("w", TensorType::F32, {2});
+    out.write_data(as_bytes(data));
+    out.finish();
+  };
+  EXPECT_DEATH(write("abcd"), "tensor 'w' has 4 of 8 bytes");
+  EXPECT_DEATH(write("abcdefghi"), "1 bytes more than announced");
+}
+
+}  // namespace
+}  // namespace tern::gguf
