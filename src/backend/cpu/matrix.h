@@ -15,16 +15,20 @@ namespace tern::cpu {
 /// Instruction-set tiers, worst first within an architecture.
 enum class Isa : uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512Vnni, kNeonDot, kNeonI8mm };
 std::string_view isa_name(Isa isa) noexcept;  // "scalar", "avx2", "avxvnni", "avx512vnni", "neondot", "neoni8mm"
-/// The best tier that this machine runs (cpuid and the OS's saved state).
+/// True when this machine (cpuid and the OS's saved state) runs `isa`. kAvx512Vnni also asks for VBMI: Ice Lake, Zen 4.
+bool isa_available(Isa isa) noexcept;
+/// The best tier that this machine runs.
 Isa detect_isa() noexcept;
 /// detect_isa(), or the tier TERN_CPU_ISA names; kInvalidArgument when it is unknown or this machine cannot run it.
 Isa select_isa();
 
-/// Activations rounded by `rule`, in the layout that the kernels of one ISA read: row r at r * row_bytes.
+/// Activations rounded by `rule`, in the layout that the kernels of one ISA read: row r at r * row_bytes. Rows of two
+/// kernels are interchangeable when their rule, cols and `generic` are equal: one quantisation serves all users.
 struct ActLayout {
   quant::Activation rule = quant::Activation::kF32;
   int64_t cols = 0;
   size_t row_bytes = 0;
+  bool generic = false;  // f32 values, rounded by `rule`: what the kernels without integer arithmetic read
 };
 
 struct Matrix;
@@ -32,7 +36,7 @@ struct Matrix;
 /// y[r][i] for i in [row_begin, row_end) and every activation row r in [0, act_rows): out[r * out_stride + i].
 struct MatmulArgs {
   const Matrix* w = nullptr;
-  const std::byte* act = nullptr;
+  const std::byte* act = nullptr;  // 64-byte aligned; act_rows rows of act_layout
   int64_t act_rows = 0;
   float* out = nullptr;
   int64_t out_stride = 0;
@@ -45,10 +49,13 @@ struct Kernel {
   TensorType type;
   quant::Activation rule;
   int64_t row_unit;  // rows that are interleaved: threads split at multiples of it
-  /// True when this kernel multiplies a matrix of `cols` columns: a promise.
+  /// True when this kernel multiplies a matrix of `cols` columns: a promise, for weights that `holds` accepts.
   bool (*supports)(int64_t rows, int64_t cols) noexcept;
+  /// True when the packed layout can hold these weights (base-3 cannot hold the code of +2); nullptr: it holds any.
+  bool (*holds)(const std::byte* tensor, int64_t rows, int64_t cols) noexcept;
   size_t (*packed_bytes)(int64_t rows, int64_t cols) noexcept;
-  /// Repacks rows [row_begin, row_end) of the file's tensor into `packed`; nullptr: the file's layout is used as it is.
+  /// Repacks rows [row_begin, row_end) of the file's tensor into `packed` (64-byte aligned; the range obeys row_unit);
+  /// nullptr: the file's layout is used as it is.
   void (*pack)(const std::byte* tensor, int64_t rows, int64_t cols, std::byte* packed, int64_t row_begin,
                int64_t row_end) noexcept;
   ActLayout (*act_layout)(int64_t cols) noexcept;
@@ -68,7 +75,9 @@ struct Matrix {
 
 /// Every kernel of `isa`, best first for a given format and rule; the generic ones (decode + dot) last.
 std::span<const Kernel> kernels(Isa isa) noexcept;
-/// The first kernel of the tier (or of the generic ones) that supports the product. Never fails for a decodable format.
-const Kernel& choose_kernel(Isa isa, TensorType type, quant::Activation rule, int64_t rows, int64_t cols);
+/// The first kernel of the tier (or of the generic ones) that supports the product and holds the weights of `tensor`
+/// (nullptr: taken to be whatever the layout holds). Never fails for a decodable format.
+const Kernel& choose_kernel(Isa isa, TensorType type, quant::Activation rule, int64_t rows, int64_t cols,
+                            const std::byte* tensor = nullptr);
 
 }  // namespace tern::cpu
