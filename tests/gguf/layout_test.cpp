@@ -27,10 +27,10 @@ RawFile q2_0(std::string_view block, size_t blocks) {
   return RawFile::model().tensor("w", {128, 16}, kQ2_0, repeated(block, blocks));
 }
 RawFile& then_a_norm(RawFile& f) {
-  RawFile& then_a_matrix(RawFile & f) {
-    return f.tensor("m", {256}, 0, std::string(1024, '\1'));
-  }
   return f.tensor("norm", {8}, 0, std::string(32, '\1'));
+}
+RawFile& then_a_matrix(RawFile& f) {
+  return f.tensor("m", {256}, 0, std::string(1024, '\1'));
 }
 
 TEST(Layout, RefusesUnalignedOffsets) {
