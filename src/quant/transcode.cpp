@@ -55,32 +55,26 @@ constexpr Codec kCodecs[] = {
     codec<BlockI2_S>(TensorType::I2_S, false),
 };
 
-const Codec& codec_of(const gguf::TensorInfo& t, TensorType type) {
+const Codec* find_codec(TensorType type) {
   for (const Codec& c : kCodecs) {
-    if (c.type == type) return c;
+    if (c.type == type) return &c;
   }
-  fail(ErrorCode::kUnsupported,
-       "tensor {} cannot be transcoded from {} to {}: {} is not one of PTQ1_0, PQ2_0, TQ1_0, TQ2_0, I2_S", t.name,
-       type_info(t.type).name, type_info(type).name, type_info(type).name);
+  return nullptr;
 }
 
 class Transcoder {
  public:
-  Transcoder(const gguf::TensorInfo& t, std::span<const std::byte> bytes, TensorType target)
-      : tensor_(t),
-        bytes_(bytes),
-        source_(codec_of(t, t.type)),
-        target_(codec_of(t, target)),
-        source_scale_(tensor_scale(t.type, bytes)) {}
+  Transcoder(const gguf::TensorInfo& t, std::span<const std::byte> bytes, const Codec& source, const Codec& target)
+      : tensor_(t), bytes_(bytes), source_(source), target_(target), source_scale_(tensor_scale(t.type, bytes)) {}
 
   std::vector<std::byte> run();
 
  private:
   static bool one_scale(const Codec& c) { return type_info(c.type).tail_bytes != 0; }
   /// Codes of group g and its scale.
-  float group(int64_t g, uint8_t* codes) const;
+  float group(int64_t g, uint8_t* codes);
   /// The scale of a run of groups: that of the first group with a weight that is not zero.
-  float pick_scale(int64_t first, int64_t count) const;
+  float pick_scale(int64_t first, int64_t count);
   /// Changes the codes of group g so that they mean the same under `scale`, or refuses.
   void adapt(int64_t g, float own, float scale, uint8_t* codes) const;
   [[noreturn]] void refuse(int64_t element, const std::string& why) const;
@@ -90,6 +84,11 @@ class Transcoder {
   const Codec& source_;
   const Codec& target_;
   float source_scale_;
+
+  // The source block last unpacked: neighbours in it, and its second reading, cost nothing.
+  int64_t block_ = -1;
+  float block_scale_ = 0;
+  uint8_t block_codes_[kMaxBlock] = {};
 };
 
 bool is_zero(uint8_t code, float scale) {
@@ -105,16 +104,18 @@ void Transcoder::refuse(int64_t element, const std::string& why) const {
        type_info(target_.type).name, element / tensor_.ne[0], element % tensor_.ne[0], why);
 }
 
-float Transcoder::group(int64_t g, uint8_t* codes) const {
+float Transcoder::group(int64_t g, uint8_t* codes) {
   const TypeInfo& info = type_info(source_.type);
-  uint8_t block_codes[kMaxBlock];
   const int64_t element = g * kGroup, block = element / info.block_elements;
-  const float scale = source_.unpack(bytes_.data() + block * info.block_bytes, block_codes);
-  std::copy_n(block_codes + element % info.block_elements, kGroup, codes);
-  return one_scale(source_) ? source_scale_ : scale;
+  if (block != block_) {
+    block_ = block;
+    block_scale_ = source_.unpack(bytes_.data() + block * info.block_bytes, block_codes_);
+  }
+  std::copy_n(block_codes_ + element % info.block_elements, kGroup, codes);
+  return one_scale(source_) ? source_scale_ : block_scale_;
 }
 
-float Transcoder::pick_scale(int64_t first, int64_t count) const {
+float Transcoder::pick_scale(int64_t first, int64_t count) {
   uint8_t codes[kGroup];
   std::optional<float> fallback;
   for (int64_t g = first; g < first + count; ++g) {
@@ -180,7 +181,13 @@ std::vector<std::byte> Transcoder::run() {
 }  // namespace
 
 std::vector<std::byte> transcode(const gguf::TensorInfo& t, std::span<const std::byte> bytes, TensorType target) {
-  return Transcoder(t, bytes, target).run();
+  const Codec *from = find_codec(t.type), *to = find_codec(target);
+  if (from == nullptr || to == nullptr) {
+    fail(ErrorCode::kUnsupported,
+         "tensor {} cannot be transcoded from {} to {}: {} is not one of PTQ1_0, PQ2_0, TQ1_0, TQ2_0, I2_S", t.name,
+         type_info(t.type).name, type_info(target).name, type_info(from == nullptr ? t.type : target).name);
+  }
+  return Transcoder(t, bytes, *from, *to).run();
 }
 
 }  // namespace tern::quant
