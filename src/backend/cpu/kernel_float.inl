@@ -1,0 +1,145 @@
+// Products in f32: weights F32, F16 and BF16 as the file has them, and every other format decoded a few rows at a time
+// into a scratch in the L1 cache. A tile of kFloatRows weight rows x kFloatActs activation rows keeps its sums in
+// registers and runs along the columns.
+#pragma once
+#include "backend/cpu/kernel_tier.h"
+
+namespace tern::cpu {
+namespace {
+
+struct RowsF32 {
+  static constexpr int kBytes = 4;
+  static Simd::Float load(const std::byte* p) { return Simd::load_f(reinterpret_cast<const float*>(p)); }
+};
+struct RowsF16 {
+  static constexpr int kBytes = 2;
+  static Simd::Float load(const std::byte* p) { return Simd::load_f16(p); }
+};
+struct RowsBF16 {
+  static constexpr int kBytes = 2;
+  static Simd::Float load(const std::byte* p) { return Simd::load_bf16(p); }
+};
+
+/// Columns of one pass: kFloatRows decoded rows of it stay in the L1 cache.
+constexpr int64_t kFloatColumns = 1024;
+/// Activation rows that are multiplied by a decoded block before the next is decoded.
+constexpr int kFloatChunk = 96;
+
+struct FloatBlock {
+  const std::byte* w;  // first weight of the block, rows w_stride bytes apart
+  int64_t w_stride;
+  const std::byte* act;  // first activation, rows act_stride bytes apart
+  int64_t act_stride;
+  int64_t cols;
+};
+
+/// sums[a * kFloatRows + r] += the product of row r and activation a over the block.
+template <typename Rows, int R, int A>
+void float_tile(const FloatBlock& b, float* sums) {
+  Simd::Float acc[R][A];
+  for (auto& row : acc) {
+    for (auto& v : row) v = Simd::zero_f();
+  }
+  constexpr int64_t kStep = Simd::kLanes;
+  int64_t k = 0;
+  for (; k + kStep <= b.cols; k += kStep) {
+    Simd::Float w[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) w[r] = Rows::load(b.w + r * b.w_stride + k * Rows::kBytes);
+#pragma GCC unroll 8
+    for (int a = 0; a < A; ++a) {
+      const Simd::Float x = Simd::load_f(reinterpret_cast<const float*>(b.act + a * b.act_stride) + k);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) acc[r][a] = Simd::fma(w[r], x, acc[r][a]);
+    }
+  }
+  for (int a = 0; a < A; ++a) {
+    for (int r = 0; r < R; ++r) {
+      if (k < b.cols) {  // the activations are padded with zeros, the weights are not
+        alignas(64) std::byte tail[kStep * Rows::kBytes] = {};
+        __builtin_memcpy(tail, b.w + r * b.w_stride + k * Rows::kBytes, static_cast<size_t>(b.cols - k) * Rows::kBytes);
+        const Simd::Float x = Simd::load_f(reinterpret_cast<const float*>(b.act + a * b.act_stride) + k);
+        acc[r][a] = Simd::fma(Rows::load(tail), x, acc[r][a]);
+      }
+      sums[a * Simd::kFloatRows + r] += Simd::sum(acc[r][a]);
+    }
+  }
+}
+
+template <typename Rows, int R, int A>
+void float_tiles(FloatBlock b, int64_t acts, float* sums) {
+  for (; acts >= A; acts -= A) {
+    float_tile<Rows, R, A>(b, sums);
+    b.act += A * b.act_stride;
+    sums += A * Simd::kFloatRows;
+  }
+  if constexpr (A > 1) {
+    if (acts > 0) float_tiles<Rows, R, A / 2>(b, acts, sums);
+  }
+}
+
+template <typename Rows>
+void float_block(const FloatBlock& b, int64_t rows, int64_t acts, float* sums) {
+  if (rows == Simd::kFloatRows) return float_tiles<Rows, Simd::kFloatRows, Simd::kFloatActs>(b, acts, sums);
+  for (int64_t r = 0; r < rows; ++r) {
+    FloatBlock one = b;
+    one.w += r * b.w_stride;
+    float_tiles<Rows, 1, Simd::kFloatActs>(one, acts, sums + r);
+  }
+}
+
+/// block(row, rows, k, cols) yields the FloatBlock's w and w_stride.
+template <typename Rows, typename Block>
+void float_product(const MatmulArgs& a, Block&& block) {
+  const int64_t cols = a.w->cols;
+  const auto act_stride = static_cast<int64_t>(a.w->kernel->act_layout(cols).row_bytes);
+  for (int64_t first = 0; first < a.act_rows; first += kFloatChunk) {
+    const int64_t acts = a.act_rows - first < kFloatChunk ? a.act_rows - first : kFloatChunk;
+    for (int64_t row = a.row_begin; row < a.row_end; row += Simd::kFloatRows) {
+      const int64_t rows = a.row_end - row < Simd::kFloatRows ? a.row_end - row : Simd::kFloatRows;
+      float sums[kFloatChunk * Simd::kFloatRows] = {};
+      for (int64_t k = 0; k < cols; k += kFloatColumns) {
+        FloatBlock b = block(row, rows, k, cols - k < kFloatColumns ? cols - k : kFloatColumns);
+        b.act = a.act + first * act_stride + k * 4;
+        b.act_stride = act_stride;
+        float_block<Rows>(b, rows, acts, sums);
+      }
+      for (int64_t i = 0; i < acts; ++i) {
+        for (int64_t r = 0; r < rows; ++r) a.out[(first + i) * a.out_stride + row + r] = sums[i * Simd::kFloatRows + r];
+      }
+    }
+  }
+}
+
+template <typename Rows>
+void matmul_rows(const MatmulArgs& a) noexcept {
+  const int64_t stride = a.w->cols * Rows::kBytes;
+  float_product<Rows>(a, [&](int64_t row, int64_t, int64_t k, int64_t cols) {
+    return FloatBlock{.w = a.w->data + row * stride + k * Rows::kBytes,
+                      .w_stride = stride,
+                      .act = nullptr,
+                      .act_stride = 0,
+                      .cols = cols};
+  });
+}
+
+void matmul_decoded(const MatmulArgs& a) noexcept {
+  const quant::Format& format = *quant::find_format(a.w->kernel->type);
+  const TypeInfo& type = type_info(format.type);
+  const int64_t stride = a.w->cols / type.block_elements * type.block_bytes;
+  alignas(64) float scratch[Simd::kFloatRows * kFloatColumns];
+  float_product<RowsF32>(a, [&](int64_t row, int64_t rows, int64_t k, int64_t cols) {
+    for (int64_t r = 0; r < rows; ++r) {
+      format.decode(a.w->data + (row + r) * stride + k / type.block_elements * type.block_bytes,
+                    scratch + r * kFloatColumns, cols, a.w->tensor_scale);
+    }
+    return FloatBlock{.w = reinterpret_cast<const std::byte*>(scratch),
+                      .w_stride = kFloatColumns * 4,
+                      .act = nullptr,
+                      .act_stride = 0,
+                      .cols = cols};
+  });
+}
+
+}  // namespace
+}  // namespace tern::cpu

@@ -1,0 +1,91 @@
+// What the CPU backend computes beside matrix products: functions on plain rows, one table of them per instruction set.
+// They know nothing of plans, steps or threads. The formulas are those of plan/plan.h.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace tern::cpu {
+
+/// K or V values of one page (64 tokens) of one KV head. Tokens run along the vectors in K, so that the scores of a page
+/// need no horizontal sums: K is [head_dim][64] and V [64][head_dim]; q8_0 adds f16 scales after the int8 codes, one for
+/// 32 dims of a token: K [head_dim/32][64], V [64][head_dim/32].
+enum class PageType : uint8_t { kF32, kF16, kQ8 };  // in the order of KvType
+
+/// A key or value of one token, written into its page.
+struct KvEntry {
+  PageType type;
+  const float* x;  // [dim]
+  int64_t dim;
+  int32_t token;  // 0..63 in the page
+};
+
+/// Attention of `rows` consecutive query rows of one sequence, all query heads of one KV head, over pages
+/// [page_begin, page_end) of the sequence. Row i sees tokens [0, position + i].
+struct AttendTile {
+  const float* q = nullptr;  // first of the `group` heads of row 0; rows are q_stride floats apart
+  int64_t q_stride = 0;
+  int32_t rows = 0, group = 0, position = 0;
+  int64_t dim_k = 0, dim_v = 0;
+  float scale = 0;
+  PageType k_type = PageType::kF32, v_type = PageType::kF32;
+  const std::byte* k = nullptr;  // page p of this head at k + pages[p] * page_bytes
+  const std::byte* v = nullptr;
+  int64_t page_bytes = 0;
+  const int32_t* pages = nullptr;  // the sequence's page table
+  int32_t page_begin = 0, page_end = 0;
+  float* out = nullptr;  // as q, heads of dim_v; or, when partial, [group][dim_v + 2]: sums not yet divided, top, total
+  int64_t out_stride = 0;
+  bool partial = false;
+  float* scratch = nullptr;  // attend_scratch() floats
+};
+/// Floats of AttendTile::scratch.
+constexpr int64_t attend_scratch(int64_t vectors, int64_t dim_k, int64_t dim_v) noexcept {
+  return vectors * (dim_k + dim_v + 64 + 2) + 64 * (dim_k > dim_v ? dim_k : dim_v);
+}
+
+/// Channels [0, channels) of a causal convolution over `rows` rows of one sequence; kernel [taps][stride].
+struct ConvBlock {
+  const float *x = nullptr, *kernel = nullptr;
+  const float* history_in = nullptr;  // [taps-1][stride]; nullptr: zeros. May be history_out
+  float *history_out = nullptr, *out = nullptr;
+  int64_t rows = 0, channels = 0, taps = 0;
+  int64_t stride = 0;  // floats from one row, tap or history entry to the next
+};
+
+/// One value head of the gated delta rule over `rows` rows of one sequence; S [dim (value)][dim (key)].
+struct DeltaHead {
+  const float *q = nullptr, *k = nullptr, *v = nullptr, *alpha = nullptr, *beta = nullptr;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0, alpha_stride = 0, beta_stride = 0;  // floats a row
+  float a = 0, dt = 0;
+  const float* s_in = nullptr;  // nullptr: zeros. May be s_out
+  float *s_out = nullptr, *out = nullptr;
+  int64_t out_stride = 0, rows = 0, dim = 0;
+  float* scratch = nullptr;  // [rows][3]
+};
+
+struct Ops {
+  const char* isa;
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t group, int64_t n, float* out) noexcept;
+  void (*l2_norm)(const float* x, float eps, int64_t group, int64_t n, float* out) noexcept;
+  void (*add)(const float* a, const float* b, int64_t n, float* out) noexcept;
+  void (*multiply)(const float* a, const float* b, int64_t n, float* out) noexcept;
+  /// y += a * x; y = a * x.
+  void (*add_scaled)(float a, const float* x, int64_t n, float* y) noexcept;
+  void (*scale)(float a, const float* x, int64_t n, float* y) noexcept;
+  /// out = gate(a) * b, by Gate: silu, relu squared, sigmoid.
+  void (*glu[3])(const float* a, const float* b, int64_t n, float* out) noexcept;
+  /// Rotates the first 2*pairs dims of every head of x[n]; cos and sin carry the magnitude.
+  void (*rope[2])(const float* x, const float* cos, const float* sin, int64_t pairs, int64_t head_dim, int64_t n,
+                  float* out) noexcept;  // [0] neighbours (2i, 2i+1), [1] neox (i, i+pairs)
+  /// x <- H x blockwise, the order of additions of quant::walsh_hadamard.
+  void (*hadamard)(float* x, int64_t n, int64_t block) noexcept;
+  void (*write_k)(const KvEntry& e, std::byte* page) noexcept;
+  void (*write_v)(const KvEntry& e, std::byte* page) noexcept;
+  void (*attend)(const AttendTile& t) noexcept;
+  void (*conv_silu)(const ConvBlock& c) noexcept;
+  void (*delta_rule)(const DeltaHead& d) noexcept;
+};
+
+extern const Ops kOpsScalar, kOpsAvx2, kOpsAvx512;
+
+}  // namespace tern::cpu

@@ -1,0 +1,62 @@
+// Sixteen floats: AVX-512 F, BW, DQ, VL.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace {
+
+struct Vec {
+  using F = __m512;
+  static constexpr int kWidth = 16;
+  static constexpr int kTileRows = 6, kTileVecs = 4;
+
+  static F zero() noexcept { return _mm512_setzero_ps(); }
+  static F set(float x) noexcept { return _mm512_set1_ps(x); }
+  static F load(const float* p) noexcept { return _mm512_loadu_ps(p); }
+  static void store(float* p, F x) noexcept { _mm512_storeu_ps(p, x); }
+  static F load_f16(const uint16_t* p) noexcept {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static void store_f16(uint16_t* p, F x) noexcept {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static F load_i8(const int8_t* p) noexcept {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static F add(F a, F b) noexcept { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) noexcept { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) noexcept { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) noexcept { return _mm512_div_ps(a, b); }
+  static F fma(F a, F b, F c) noexcept { return _mm512_fmadd_ps(a, b, c); }
+  static F max(F a, F b) noexcept { return _mm512_max_ps(a, b); }
+  static F min(F a, F b) noexcept { return _mm512_min_ps(a, b); }
+  static F abs(F a) noexcept { return _mm512_abs_ps(a); }
+  static float sum(F a) noexcept { return _mm512_reduce_add_ps(a); }
+  static float top(F a) noexcept { return _mm512_reduce_max_ps(a); }
+  static F scale2(F a, F n) noexcept { return _mm512_scalef_ps(a, n); }
+  static F round(F a) noexcept { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F zero_below(F x, float least, F y) noexcept {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, set(least), _CMP_GE_OQ), y);
+  }
+  struct Squares {
+    __m512d a = _mm512_setzero_pd(), b = _mm512_setzero_pd();
+    void add(F x) noexcept {
+      const __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(x)),
+                    hi = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+      a = _mm512_fmadd_pd(lo, lo, a);
+      b = _mm512_fmadd_pd(hi, hi, b);
+    }
+    double total() const noexcept { return _mm512_reduce_add_pd(_mm512_add_pd(a, b)); }
+  };
+  static F hadamard(F x) noexcept {
+    const F sign = set(-0.0f);
+    x = _mm512_add_ps(_mm512_permute_ps(x, 0xb1), _mm512_mask_xor_ps(x, 0xaaaa, x, sign));
+    x = _mm512_add_ps(_mm512_permute_ps(x, 0x4e), _mm512_mask_xor_ps(x, 0xcccc, x, sign));
+    x = _mm512_add_ps(_mm512_shuffle_f32x4(x, x, 0xb1), _mm512_mask_xor_ps(x, 0xf0f0, x, sign));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x, x, 0x4e), _mm512_mask_xor_ps(x, 0xff00, x, sign));
+  }
+};
+
+}  // namespace
