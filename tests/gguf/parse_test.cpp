@@ -1,6 +1,7 @@
 // The container: header, metadata and tensor infos, each broken in every way a file can be.
 #include <gtest/gtest.h>
 
+#include "gguf/examples.h"
 #include "gguf/refusal.h"
 
 namespace tern::gguf {
@@ -14,22 +15,8 @@ RawFile with_tensor() {
   return RawFile::model().tensor("w", {4}, 0, kF32x4);
 }
 
-/// Every value type, arrays and two tensors; the last one ends with the file.
-RawFile everything() {
-  RawFile f = RawFile::model();
-  f.key("u8", kU8, le<uint8_t>(200)).key("i8", kI8, le<int8_t>(-5)).key("u16", kU16, le<uint16_t>(65535));
-  f.key("i16", kI16, le<int16_t>(-300)).key("u32", kU32, le<uint32_t>(4000000000u)).key("i32", kI32, le<int32_t>(-7));
-  f.key("f32", kF32, le(1.5f)).key("bool", kBool, le<uint8_t>(1)).key("u64", kU64, le(~uint64_t{0}));
-  f.key("i64", kI64, le<int64_t>(-1))
-      .key("f64", kF64, le(0.1))
-      .array("ints", kI32, 2, le<int32_t>(1) + le<int32_t>(-1));
-  f.array("strings", kString, 2, str("a") + str("bc")).array("bools", kBool, 2, std::string("\1\0", 2));
-  f.array("floats", kF32, 1, le(0.25f));
-  return f.tensor("a", {4}, 0, kF32x4).tensor("b", {32, 2}, 8, std::string(68, '\2') + std::string(28, '\0'));
-}
-
 TEST(Parse, ReadsEveryValueTypeAndTensor) {
-  const Parsed p = parse_bytes(everything().build());
+  const Parsed p = parse_bytes(every_value_type().build());
   EXPECT_EQ(p.version, 3u);
   EXPECT_EQ(p.alignment, 32u);
   const Metadata& m = p.metadata;
@@ -40,20 +27,39 @@ TEST(Parse, ReadsEveryValueTypeAndTensor) {
   EXPECT_EQ(m.get_int("u32"), 4000000000);
   EXPECT_EQ(m.get_int("i32"), -7);
   EXPECT_EQ(m.get_int("i64"), -1);
-  EXPECT_EQ(m.get_float("f32"), 1.5);
+  EXPECT_EQ(std::get<uint64_t>(m.find("u64")->data), ~uint64_t{0});
+  EXPECT_EQ(m.get_float("f32"), static_cast<double>(0.1f));
   EXPECT_EQ(m.get_float("f64"), 0.1);
   EXPECT_EQ(m.get_bool("bool"), true);
   EXPECT_EQ(m.get_string("general.architecture"), "llama");
-  EXPECT_EQ(m.get_ints("ints"), (std::vector<int64_t>{1, -1}));
+  EXPECT_EQ(m.get_ints("u8s"), (std::vector<int64_t>{1, 2, 255}));
+  EXPECT_EQ(m.get_ints("i8s"), (std::vector<int64_t>{1, -1}));
+  EXPECT_EQ(m.get_ints("u16s"), std::vector<int64_t>{65535});
+  EXPECT_EQ(m.get_ints("i16s"), std::vector<int64_t>{-2});
+  EXPECT_EQ(m.get_ints("u32s"), std::vector<int64_t>{4294967295});
+  EXPECT_EQ(m.get_ints("i32s"), std::vector<int64_t>{-9});
+  EXPECT_EQ(m.get_ints("u64s"), std::vector<int64_t>{std::numeric_limits<int64_t>::max()});
+  EXPECT_EQ(m.get_ints("i64s"), std::vector<int64_t>{-9});
   EXPECT_EQ(m.get_ints("bools"), (std::vector<int64_t>{1, 0}));
-  EXPECT_EQ(m.get_floats("floats"), std::vector<double>{0.25});
-  EXPECT_EQ(*m.get_strings("strings"), (std::vector<std::string>{"a", "bc"}));
-  ASSERT_EQ(p.tensors.size(), 2u);
-  EXPECT_EQ(p.tensors[1].name, "b");
-  EXPECT_EQ(p.tensors[1].type, TensorType::Q8_0);
-  EXPECT_EQ(p.tensors[1].ne, (std::array<int64_t, 4>{32, 2, 1, 1}));
-  EXPECT_EQ(p.tensors[1].offset, 32u);
-  EXPECT_EQ(p.tensors[1].nbytes, 68u);
+  EXPECT_EQ(m.get_floats("f32s"), (std::vector<double>{static_cast<double>(0.1f), -0.0}));
+  EXPECT_EQ(m.get_floats("f64s"), std::vector<double>{0.1});
+  EXPECT_EQ(*m.get_strings("strings"), (std::vector<std::string>{"a", std::string("\0\xff", 2)}));
+  EXPECT_TRUE(m.get_strings("none")->empty());
+  EXPECT_TRUE(m.get_floats("no floats")->empty());
+  ASSERT_EQ(p.tensors.size(), 3u);
+  const TensorInfo& c = p.tensors[2];
+  EXPECT_EQ(c.name, "c");
+  EXPECT_EQ(c.type, TensorType::Q8_0);
+  EXPECT_EQ(c.n_dims, 3u);
+  EXPECT_EQ(c.ne, (std::array<int64_t, 4>{32, 1, 2, 1}));
+  EXPECT_EQ(c.offset, 128u);
+  EXPECT_EQ(c.nbytes, 68u);
+}
+
+TEST(Parse, StepsOverEveryTensorType) {
+  const Parsed p = parse_bytes(every_tensor_type().build());
+  EXPECT_EQ(p.tensors.size(), type_table().size() - 1);
+  for (const TensorInfo& t : p.tensors) EXPECT_EQ(type_info(t.type).name, t.name);
 }
 
 TEST(Parse, ReadsVersion2) {
@@ -67,7 +73,7 @@ TEST(Parse, ReadsAVocabularyWithoutTensorsOrPadding) {
 }
 
 TEST(Parse, RefusesAFileCutAtAnyByte) {
-  const std::string whole = everything().build();
+  const std::string whole = every_value_type().build();
   const size_t needed = whole.size() - 28;  // without the padding of the last tensor
   EXPECT_NO_THROW(parse_bytes(whole.substr(0, needed)));
   for (size_t n = 0; n < needed; ++n) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gguf/examples.h"
 #include "gguf/refusal.h"
 #include "gguf/temp_folder.h"
 
@@ -19,26 +20,10 @@ void rewrite(const File& f, const std::string& path) {
   out.finish();
 }
 
-RawFile every_type() {
-  RawFile f = RawFile::model();
-  f.key("u8", kU8, le<uint8_t>(200)).key("i8", kI8, le<int8_t>(-5)).key("u16", kU16, le<uint16_t>(65535));
-  f.key("i16", kI16, le<int16_t>(-300)).key("u32", kU32, le<uint32_t>(4000000000u)).key("i32", kI32, le<int32_t>(-7));
-  f.key("f32", kF32, le(0.1f)).key("bool", kBool, le<uint8_t>(1)).key("u64", kU64, le(~uint64_t{0}));
-  f.key("i64", kI64, le<int64_t>(-1)).key("f64", kF64, le(0.1)).key("string", kString, str("é"));
-  f.array("u8s", kU8, 3, "\1\2\xff").array("i8s", kI8, 2, "\1\xff").array("u16s", kU16, 1, le<uint16_t>(65535));
-  f.array("i16s", kI16, 1, le<int16_t>(-2)).array("u32s", kU32, 1, le(~uint32_t{0})).array("i32s", kI32, 1, le(-9));
-  f.array("u64s", kU64, 1, le(~uint64_t{0} >> 1)).array("i64s", kI64, 1, le<int64_t>(-9)).array("none", kString, 0, "");
-  f.array("f32s", kF32, 2, le(0.1f) + le(-0.0f)).array("f64s", kF64, 1, le(0.1)).array("no floats", kF32, 0, "");
-  f.array("bools", kBool, 2, std::string("\1\0", 2))
-      .array("strings", kString, 2, str("a") + str(std::string("\0\xff", 2)));
-  f.tensor("a", {3}, 0, std::string(12, '\1')).tensor("b", {128, 2}, 36, std::string(96, '\2'));
-  return f.tensor("c", {32, 1, 2}, 8, std::string(68, '\3'));
-}
-
 TEST(Writer, RewritesAFileByteForByte) {
   for (const uint32_t version : {2u, 3u}) {
     const TempFolder tmp;
-    RawFile raw = every_type();
+    RawFile raw = every_value_type();
     raw.version = version;
     const std::string in = tmp.write("in.gguf", raw.build());
     rewrite(File::open(in), tmp / "out.gguf");
@@ -58,7 +43,7 @@ TEST(Writer, PadsToTheAlignmentInTheMetadata) {
 
 TEST(Writer, AcceptsDataInAnyCut) {
   const TempFolder tmp;
-  const std::string in = tmp.write("in.gguf", every_type().build());
+  const std::string in = tmp.write("in.gguf", every_value_type().build());
   const File f = File::open(in);
   std::string all;
   for (const TensorInfo& t : f.tensors())
