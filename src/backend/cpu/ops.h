@@ -6,9 +6,9 @@
 
 namespace tern::cpu {
 
-/// K or V values of one page (64 tokens) of one KV head. Tokens run along the vectors in K, so that the scores of a page
-/// need no horizontal sums: K is [head_dim][64] and V [64][head_dim]; q8_0 adds f16 scales after the int8 codes, one for
-/// 32 dims of a token: K [head_dim/32][64], V [64][head_dim/32].
+/// K or V values of one page (64 tokens) of one KV head. Tokens run along the vectors in K, so that the scores of a
+/// page need no horizontal sums: K is [head_dim][64] and V [64][head_dim]; q8_0 adds f16 scales after the int8 codes,
+/// one for 32 dims of a token: K [head_dim/32][64], V [64][head_dim/32].
 enum class PageType : uint8_t { kF32, kF16, kQ8 };  // in the order of KvType
 
 /// A key or value of one token, written into its page.

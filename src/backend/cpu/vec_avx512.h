@@ -22,6 +22,10 @@ struct Vec {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
+  static float half(uint16_t h) noexcept { return _cvtsh_ss(h); }
+  static uint16_t to_half(float x) noexcept {
+    return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
   static F load_i8(const int8_t* p) noexcept {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
@@ -43,8 +47,7 @@ struct Vec {
   struct Squares {
     __m512d a = _mm512_setzero_pd(), b = _mm512_setzero_pd();
     void add(F x) noexcept {
-      const __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(x)),
-                    hi = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+      const __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(x)), hi = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
       a = _mm512_fmadd_pd(lo, lo, a);
       b = _mm512_fmadd_pd(hi, hi, b);
     }

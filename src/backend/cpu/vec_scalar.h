@@ -17,6 +17,8 @@ struct Vec {
   static void store(float* p, F x) noexcept { *p = x; }
   static F load_f16(const uint16_t* p) noexcept { return tern::f16_to_f32(*p); }
   static void store_f16(uint16_t* p, F x) noexcept { *p = tern::f32_to_f16(x); }
+  static float half(uint16_t h) noexcept { return tern::f16_to_f32(h); }
+  static uint16_t to_half(float x) noexcept { return tern::f32_to_f16(x); }
   static F load_i8(const int8_t* p) noexcept { return static_cast<float>(*p); }
   static F add(F a, F b) noexcept { return a + b; }
   static F sub(F a, F b) noexcept { return a - b; }
@@ -28,6 +30,7 @@ struct Vec {
   static F abs(F a) noexcept { return __builtin_fabsf(a); }
   static float sum(F a) noexcept { return a; }
   static float top(F a) noexcept { return a; }
+  static F round(F a) noexcept { return __builtin_rintf(a); }
   /// Sum of squares of one vector, in double.
   struct Squares {
     double s = 0;
