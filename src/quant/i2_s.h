@@ -26,13 +26,13 @@ static constexpr void pack_codes(const uint8_t* codes, BlockI2_S& b) noexcept {
 }
 
 static constexpr void decode_block(const BlockI2_S& b, float scale, float* out) noexcept {
-  uint8_t codes[128] = {};
+  uint8_t codes[128];
   unpack_codes(b, codes);
   code_values(codes, 128, scale, out);
 }
 /// Codes of 128 weights under the scale of the tensor (max|w| over all of it).
 static constexpr void encode_block(const float* x, float scale, BlockI2_S& b) noexcept {
-  uint8_t codes[128] = {};
+  uint8_t codes[128];
   round_to_codes(x, 128, scale, codes);
   pack_codes(codes, b);
 }

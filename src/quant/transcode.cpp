@@ -65,12 +65,18 @@ const Codec* find_codec(TensorType type) {
 class Transcoder {
  public:
   Transcoder(const gguf::TensorInfo& t, std::span<const std::byte> bytes, const Codec& source, const Codec& target)
-      : tensor_(t), bytes_(bytes), source_(source), target_(target), source_scale_(tensor_scale(t.type, bytes)) {}
+      : tensor_(t),
+        bytes_(bytes),
+        source_(source),
+        target_(target),
+        from_(type_info(source.type)),
+        to_(type_info(target.type)),
+        source_scale_(tensor_scale(t.type, bytes)) {}
 
   std::vector<std::byte> run();
 
  private:
-  static bool one_scale(const Codec& c) { return type_info(c.type).tail_bytes != 0; }
+  static bool one_scale(const TypeInfo& info) { return info.tail_bytes != 0; }
   /// Codes of group g and its scale.
   float group(int64_t g, uint8_t* codes);
   /// The scale of a run of groups: that of the first group with a weight that is not zero.
@@ -83,6 +89,8 @@ class Transcoder {
   std::span<const std::byte> bytes_;
   const Codec& source_;
   const Codec& target_;
+  const TypeInfo& from_;
+  const TypeInfo& to_;
   float source_scale_;
 
   // The source block last unpacked: neighbours in it, and its second reading, cost nothing.
@@ -101,18 +109,17 @@ bool fits_f16(float v) {
 
 void Transcoder::refuse(int64_t element, const std::string& why) const {
   fail(ErrorCode::kUnsupported, "tensor {} cannot become {} without loss: row {}, column {}: {}", tensor_.name,
-       type_info(target_.type).name, element / tensor_.ne[0], element % tensor_.ne[0], why);
+       to_.name, element / tensor_.ne[0], element % tensor_.ne[0], why);
 }
 
 float Transcoder::group(int64_t g, uint8_t* codes) {
-  const TypeInfo& info = type_info(source_.type);
-  const int64_t element = g * kGroup, block = element / info.block_elements;
+  const int64_t element = g * kGroup, block = element / from_.block_elements;
   if (block != block_) {
     block_ = block;
-    block_scale_ = source_.unpack(bytes_.data() + block * info.block_bytes, block_codes_);
+    block_scale_ = source_.unpack(bytes_.data() + block * from_.block_bytes, block_codes_);
   }
-  std::copy_n(block_codes_ + element % info.block_elements, kGroup, codes);
-  return one_scale(source_) ? source_scale_ : block_scale_;
+  std::copy_n(block_codes_ + element % from_.block_elements, kGroup, codes);
+  return one_scale(from_) ? source_scale_ : block_scale_;
 }
 
 float Transcoder::pick_scale(int64_t first, int64_t count) {
@@ -124,57 +131,58 @@ float Transcoder::pick_scale(int64_t first, int64_t count) {
     if (!fallback) fallback = scale;
   }
   // All zero: any scale will do; the first keeps the bytes of a round trip unless the target cannot hold it.
-  return one_scale(target_) || fits_f16(*fallback) ? *fallback : 0.0f;
+  return one_scale(to_) || fits_f16(*fallback) ? *fallback : 0.0f;
 }
 
 void Transcoder::adapt(int64_t g, float own, float scale, uint8_t* codes) const {
   const int64_t first = g * kGroup;
   if (!std::isfinite(own)) refuse(first, fmt::format("the scale is {}", own));
+  const uint8_t max_code = target_.has_plus_two ? 3 : 2;
+  const bool representable = one_scale(to_) || fits_f16(scale);
+  if (own == scale && representable && *std::max_element(codes, codes + kGroup) <= max_code) return;
   for (int64_t i = 0; i < kGroup; ++i) {
     if (is_zero(codes[i], own)) {
       // Under a scale of zero every code is a zero; keep it where it stays one, so that a round trip keeps the bytes.
-      if (scale != 0 || codes[i] > 2) codes[i] = kZeroCode;
+      if (scale != 0 || codes[i] > max_code) codes[i] = kZeroCode;
       continue;
     }
     if (own != scale) {
-      refuse(
-          first + i,
-          fmt::format("its scale is {:.9g}, that of the weights before it {:.9g}, and {} keeps one scale for {}", own,
-                      scale, type_info(target_.type).name, one_scale(target_) ? "the whole tensor" : "256 weights"));
+      refuse(first + i,
+             fmt::format("its scale is {:.9g}, that of the weights before it {:.9g}, and {} keeps one scale for {}",
+                         own, scale, to_.name, one_scale(to_) ? "the whole tensor" : "256 weights"));
     }
-    if (!one_scale(target_) && !fits_f16(scale)) {
+    if (!representable) {
       refuse(first + i, fmt::format("the scale {:.9g} is not an f16; the nearest is {:.9g}", scale,
                                     f16_to_f32(f32_to_f16(scale))));
     }
-    if (codes[i] > 2 && !target_.has_plus_two) {
+    if (codes[i] > max_code) {
       refuse(first + i, fmt::format("the weight is +2 x {:.9g} and {} has codes for -1, 0 and +1 only; PQ2_0 holds it",
-                                    own, type_info(target_.type).name));
+                                    own, to_.name));
     }
   }
 }
 
 std::vector<std::byte> Transcoder::run() {
-  const TypeInfo& info = type_info(target_.type);
-  if (tensor_.ne[0] % info.block_elements != 0) {
+  if (tensor_.ne[0] % to_.block_elements != 0) {
     fail(ErrorCode::kUnsupported, "tensor {} cannot become {}: its rows have {} weights, not a multiple of {}",
-         tensor_.name, info.name, tensor_.ne[0], info.block_elements);
+         tensor_.name, to_.name, tensor_.ne[0], to_.block_elements);
   }
   CHECK(bytes_.size() == gguf::tensor_bytes(tensor_.type, tensor_.ne), "{} bytes of tensor {}", bytes_.size(),
         tensor_.name);
   std::vector<std::byte> out(gguf::tensor_bytes(target_.type, tensor_.ne));
-  const int64_t blocks = tensor_.elements() / info.block_elements, per_block = info.block_elements / kGroup;
-  float scale = one_scale(target_) ? pick_scale(0, blocks * per_block) : 0.0f;
+  const int64_t blocks = tensor_.elements() / to_.block_elements, per_block = to_.block_elements / kGroup;
+  float scale = one_scale(to_) ? pick_scale(0, blocks * per_block) : 0.0f;
   uint8_t codes[kMaxBlock];
   for (int64_t b = 0; b < blocks; ++b) {
-    if (!one_scale(target_)) scale = pick_scale(b * per_block, per_block);
+    if (!one_scale(to_)) scale = pick_scale(b * per_block, per_block);
     for (int64_t i = 0; i < per_block; ++i) {
       const int64_t g = b * per_block + i;
       const float own = group(g, codes + i * kGroup);
       adapt(g, own, scale, codes + i * kGroup);
     }
-    target_.pack(codes, scale, out.data() + b * info.block_bytes);
+    target_.pack(codes, scale, out.data() + b * to_.block_bytes);
   }
-  if (one_scale(target_)) std::memcpy(out.data() + (out.size() - info.tail_bytes), &scale, sizeof scale);
+  if (one_scale(to_)) std::memcpy(out.data() + (out.size() - to_.tail_bytes), &scale, sizeof scale);
   return out;
 }
 

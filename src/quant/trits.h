@@ -52,7 +52,7 @@ static constexpr void round_to_codes(const float* x, int n, float d, uint8_t* co
 /// What every ternary block with its own scale does: decode_block and encode_block by its codes.
 template <typename Block>
 static constexpr void decode_ternary(const Block& b, float* out) noexcept {
-  uint8_t codes[Block::kElements] = {};
+  uint8_t codes[Block::kElements];
   unpack_codes(b, codes);
   code_values(codes, Block::kElements, f16_to_f32(b.d), out);
 }
@@ -60,7 +60,7 @@ static constexpr void decode_ternary(const Block& b, float* out) noexcept {
 template <typename Block>
 static constexpr void encode_ternary(const float* x, Block& b) noexcept {
   const float d = max_magnitude(x, Block::kElements);
-  uint8_t codes[Block::kElements] = {};
+  uint8_t codes[Block::kElements];
   round_to_codes(x, Block::kElements, d, codes);
   pack_codes(codes, b);
   b.d = f32_to_f16(d);
