@@ -17,7 +17,10 @@ uint64_t memory_budget() {
 
 }  // namespace
 
-Model::Model(const ModelOptions& options) : file_(gguf::File::open(options.path)), plan_(build_plan(file_)) {
+Model::Model(const ModelOptions& options)
+    : file_(gguf::File::open(options.path)),
+      plan_(build_plan(file_)),
+      tokenizer_(text::Tokenizer::from_metadata(file_.metadata())) {
   const auto start = std::chrono::steady_clock::now();
   Runner::Limits limits = options.limits;
   const uint64_t budget = memory_budget();

@@ -11,6 +11,7 @@
 #include "engine/runner.h"
 #include "gguf/file.h"
 #include "plan/plan.h"
+#include "text/tokenizer.h"
 
 namespace tern {
 
@@ -34,6 +35,7 @@ class Model {
 
   const gguf::File& file() const noexcept { return file_; }
   const Plan& plan() const noexcept { return plan_; }
+  const text::Tokenizer& tokenizer() const noexcept { return tokenizer_; }
   Backend& backend() const noexcept { return *backend_; }
   Runner& runner() noexcept { return *runner_; }
   const MemoryNeed& memory() const noexcept { return need_; }
@@ -42,6 +44,7 @@ class Model {
  private:
   gguf::File file_;
   Plan plan_;
+  text::Tokenizer tokenizer_;
   std::unique_ptr<Backend> backend_;
   std::optional<Runner> runner_;  // after backend_: it goes first
   MemoryNeed need_;

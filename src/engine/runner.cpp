@@ -133,4 +133,17 @@ std::span<const float> Runner::decode(Sequence& sequence, int32_t token) {
   return run({&slice, 1});
 }
 
+void Runner::score(Sequence& sequence, std::span<const int32_t> tokens,
+                   const std::function<void(size_t index, std::span<const float> logits)>& visit) {
+  const auto vocab = static_cast<size_t>(plan_.n_vocab);
+  const auto batch = static_cast<size_t>(std::clamp<int64_t>(kScoredFloats / plan_.n_vocab, 1, limits_.rows));
+  for (size_t done = 0; done < tokens.size(); done += batch) {
+    const Slice slice{.sequence = &sequence,
+                      .tokens = tokens.subspan(done, std::min(batch, tokens.size() - done)),
+                      .outputs = Outputs::kAll};
+    const std::span<const float> logits = run({&slice, 1});
+    for (size_t i = 0; i < slice.tokens.size(); ++i) visit(done + i, logits.subspan(i * vocab, vocab));
+  }
+}
+
 }  // namespace tern

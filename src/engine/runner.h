@@ -49,6 +49,10 @@ class Runner {
   using Progress = std::function<bool(int64_t done, int64_t total)>;
   std::span<const float> prefill(Sequence& sequence, std::span<const int32_t> tokens, const Progress& progress = {});
   std::span<const float> decode(Sequence& sequence, int32_t token);
+  /// Appends `tokens` and shows the logits [n_vocab] behind each, by its index in `tokens`. In batches small enough
+  /// that the logits of one stay within kScoredFloats.
+  void score(Sequence& sequence, std::span<const int32_t> tokens,
+             const std::function<void(size_t index, std::span<const float> logits)>& visit);
 
   /// Throws kContextFull when a prompt of `tokens` leaves no room for an answer of at least one token.
   void require_room(int64_t tokens) const;
@@ -57,6 +61,8 @@ class Runner {
   Backend& backend() const noexcept { return backend_; }
 
  private:
+  static constexpr int64_t kScoredFloats = int64_t{1} << 25;  // 128 MB
+
   void check(std::span<const Slice> slices) const;
   void fill(std::span<const Slice> slices);
   Program& program(const Step& step);

@@ -1,0 +1,340 @@
+#include "cli/flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <numeric>
+#include <random>
+
+#include "base/error.h"
+#include "cli/terminal.h"
+
+namespace tern::cli {
+namespace {
+
+constexpr std::string_view kDefaultModel = "models/ternlet-hybrid-108m-PTQ1_0.gguf";
+
+/// llama.cpp's spellings of one dash and several letters, and the long flag of the same meaning.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSingleDash{{
+    {"-ngl", "--n-gpu-layers"},
+    {"-sys", "--system-prompt"},
+    {"-ctk", "--cache-type-k"},
+    {"-ctv", "--cache-type-v"},
+    {"-cnv", "--conversation"},
+    {"-no-cnv", "--no-cnv"},
+    {"-sysf", "--system-prompt-file"},
+    {"-ctx", "--ctx-size"},
+}};
+
+/// Flags of llama.cpp's command line that a user may bring along and that tern does not have: an error that says so.
+constexpr std::array kLlamaFlags{"--gpu-layers-draft",
+                                 "--split-mode",
+                                 "--tensor-split",
+                                 "--main-gpu",
+                                 "--device",
+                                 "--flash-attn",
+                                 "--mmproj",
+                                 "--grammar",
+                                 "--grammar-file",
+                                 "--json-schema",
+                                 "--json-schema-file",
+                                 "--chat-template",
+                                 "--chat-template-file",
+                                 "--jinja",
+                                 "--no-jinja",
+                                 "--lora",
+                                 "--lora-scaled",
+                                 "--control-vector",
+                                 "--model-draft",
+                                 "--draft-max",
+                                 "--draft-min",
+                                 "--hf-repo",
+                                 "--hf-file",
+                                 "--hf-token",
+                                 "--model-url",
+                                 "--mlock",
+                                 "--no-mmap",
+                                 "--numa",
+                                 "--cpu-moe",
+                                 "--n-cpu-moe",
+                                 "--override-tensor",
+                                 "--override-kv",
+                                 "--fit",
+                                 "--list-devices",
+                                 "--threads-batch",
+                                 "--ubatch-size",
+                                 "--keep",
+                                 "--no-context-shift",
+                                 "--context-shift",
+                                 "--rope-scaling",
+                                 "--rope-scale",
+                                 "--rope-freq-base",
+                                 "--rope-freq-scale",
+                                 "--yarn-orig-ctx",
+                                 "--yarn-ext-factor",
+                                 "--yarn-attn-factor",
+                                 "--yarn-beta-slow",
+                                 "--yarn-beta-fast",
+                                 "--samplers",
+                                 "--sampling-seq",
+                                 "--ignore-eos",
+                                 "--logit-bias",
+                                 "--typical",
+                                 "--xtc-probability",
+                                 "--xtc-threshold",
+                                 "--presence-penalty",
+                                 "--frequency-penalty",
+                                 "--dry-multiplier",
+                                 "--dry-base",
+                                 "--dry-allowed-length",
+                                 "--dry-penalty-last-n",
+                                 "--dry-sequence-breaker",
+                                 "--dynatemp-range",
+                                 "--dynatemp-exp",
+                                 "--mirostat",
+                                 "--mirostat-lr",
+                                 "--mirostat-ent",
+                                 "--top-n-sigma",
+                                 "--prompt-cache",
+                                 "--reverse-prompt",
+                                 "--interactive",
+                                 "--interactive-first",
+                                 "--in-prefix",
+                                 "--in-suffix",
+                                 "--no-display-prompt",
+                                 "--simple-io",
+                                 "--multiline-input",
+                                 "--escape",
+                                 "--no-escape",
+                                 "--special",
+                                 "--warmup",
+                                 "--no-warmup",
+                                 "--swa-full",
+                                 "--kv-unified",
+                                 "--no-kv-offload",
+                                 "--no-repack",
+                                 "--cpu-mask",
+                                 "--cpu-range",
+                                 "--cpu-strict",
+                                 "--prio",
+                                 "--poll",
+                                 "--check-tensors",
+                                 "--log-disable",
+                                 "--log-file",
+                                 "--log-colors",
+                                 "--log-verbosity",
+                                 "--reasoning-format",
+                                 "--reasoning-budget",
+                                 "--single-turn",
+                                 "--parallel",
+                                 "--image",
+                                 "--audio",
+                                 "-fa",
+                                 "-sm",
+                                 "-ts",
+                                 "-mg",
+                                 "-dev",
+                                 "-md",
+                                 "-hf",
+                                 "-hff",
+                                 "-tb",
+                                 "-ub",
+                                 "-np",
+                                 "-cmoe",
+                                 "-ncmoe",
+                                 "-ot",
+                                 "-st",
+                                 "-r",
+                                 "-i",
+                                 "-e",
+                                 "-j",
+                                 "-lv",
+                                 "-nkvo",
+                                 "-kvu",
+                                 "-np",
+                                 "-C",
+                                 "-Cr",
+                                 "-l"};
+
+/// The folder of the running binary.
+std::filesystem::path binary_folder() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::current_path() : path.parent_path();
+}
+
+KvType kv_type(const std::string& name) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0})
+    if (kv_type_name(type) == name) return type;
+  throw UsageError(fmt::format("KV type '{}' is not one of f32, f16, q8_0", name));
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::vector<std::string> known_flags(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  for (const auto& [short_name, long_name] : kSingleDash)
+    if (std::find(names.begin(), names.end(), long_name) != names.end()) names.emplace_back(short_name);
+  return names;
+}
+
+}  // namespace
+
+void FileFlags::declare(CLI::App& app, bool positional) {
+  app.add_option(positional ? "-m,--model,MODEL" : "-m,--model", path,
+                 "the model, a .gguf file (default: the one that ships with tern)")
+      ->type_name("FILE");
+}
+
+std::string FileFlags::resolve() const {
+  if (!path.empty()) return path;
+  // Beside the binary, or in the tree it was built in: build/release/tern -> models/.
+  for (auto folder = binary_folder(); !folder.empty(); folder = folder.parent_path()) {
+    if (const auto candidate = folder / kDefaultModel; std::filesystem::exists(candidate)) return candidate.string();
+    if (folder == folder.root_path()) break;
+  }
+  fail(ErrorCode::kNotFound,
+       "no model named, and {} is neither beside the binary nor in a folder above it: use -m FILE", kDefaultModel);
+}
+
+void ModelFlags::declare(CLI::App& app, bool positional_model) {
+  file.declare(app, positional_model);
+  const std::string group = "Model";
+  app.add_option("-c,--ctx-size", context, "tokens of context (0: the largest that fits, at most the trained length)")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app.add_option("-t,--threads", threads, "threads (0: the physical cores this process may use)")
+      ->check(CLI::Range(0, 1024))
+      ->group(group);
+  app.add_option("-b,--batch-size", batch, "tokens of a prompt read in one batch")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--cache-type-k", type_k, "-ctk: type of cached keys: f32, f16, q8_0")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--cache-type-v", type_v, "-ctv: type of cached values")->capture_default_str()->group(group);
+  app.add_option("--n-gpu-layers", gpu_layers,
+                 "-ngl: layers on the GPU; this build has no GPU backend, so 0 or a notice")
+      ->group(group);
+  app.add_option("--backend", backend, "cpu, or ref: slow and exact")
+      ->check(CLI::IsMember({"cpu", "ref"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--activations", activations, "native: rounded as the weights' format asks; f32: not rounded")
+      ->check(CLI::IsMember({"native", "f32"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("-q,--quiet", quiet, "print nothing but the answer and errors")->group(group);
+}
+
+std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
+  if (gpu_layers > 0)
+    fmt::print(stderr, "tern: this build has no GPU backend: all layers run on the CPU (-ngl {} has no effect)\n",
+               gpu_layers);
+  ProgressLine line("loading", ProgressLine::Unit::kBytes);
+  ModelOptions options{.path = file.resolve(),
+                       .backend = backend == "ref" ? BackendKind::kRef : BackendKind::kCpu,
+                       .threads = threads,
+                       .activations = activations == "f32" ? ActivationMode::kF32 : ActivationMode::kNative,
+                       .progress = [&](uint64_t done, uint64_t total) { line.update(done, total); }};
+  options.limits = {.context = need.context > 0 ? need.context : context,
+                    .sequences = need.sequences,
+                    .rows = need.rows > 0 ? need.rows : batch,
+                    .k = kv_type(type_k),
+                    .v = kv_type(type_v)};
+  return std::make_unique<Model>(options);
+}
+
+void SamplingFlags::declare(CLI::App& app) {
+  const std::string group = "Sampling";
+  app.add_option("-n,--predict,--n-predict", max_tokens, "tokens to generate (-1: until the model ends)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("-s,--seed", seed, "seed of the draw (-1: another one every time)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--temp,--temperature", options.temperature, "temperature; 0: always the most likely token")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--top-k", options.top_k, "draw from the k most likely tokens (0: all)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--top-p", options.top_p, "draw from the fewest tokens that together have probability p (1: all)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--min-p", options.min_p, "draw from tokens at least p times as likely as the best (0: all)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--repeat-penalty", options.repeat_penalty, "weaken tokens seen lately (1: off)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--repeat-last-n", options.repeat_last_n, "how many tokens back that looks (0: off, -1: all)")
+      ->capture_default_str()
+      ->group(group);
+}
+
+SamplerOptions SamplingFlags::resolve() const {
+  SamplerOptions out = options;
+  out.seed = seed >= 0 ? static_cast<uint64_t>(seed) : std::random_device{}();
+  return out;
+}
+
+std::vector<std::string> canonical_arguments(std::span<const std::string_view> arguments) {
+  std::vector<std::string> out;
+  for (const std::string_view argument : arguments) {
+    const auto* const row =
+        std::find_if(kSingleDash.begin(), kSingleDash.end(), [&](const auto& pair) { return pair.first == argument; });
+    out.emplace_back(row == kSingleDash.end() ? argument : row->second);
+  }
+  return out;
+}
+
+std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
+  const std::string* best = nullptr;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best = &candidate;
+      best_distance = distance;
+    }
+  }
+  return best ? std::optional(*best) : std::nullopt;
+}
+
+void refuse_leftovers(const CLI::App& app) {
+  const std::vector<std::string> leftovers = app.remaining();
+  if (leftovers.empty()) return;
+  const auto flag = std::find_if(leftovers.begin(), leftovers.end(),
+                                 [](const std::string& s) { return s.size() > 1 && s[0] == '-'; });
+  if (flag == leftovers.end())
+    throw UsageError(fmt::format("unexpected argument '{}' (see `{} --help`)", leftovers.front(), app.get_name()));
+  const std::string name = flag->substr(0, flag->find('='));
+  if (std::find(kLlamaFlags.begin(), kLlamaFlags.end(), name) != kLlamaFlags.end())
+    throw UsageError(fmt::format("{} is a flag of llama.cpp that `{}` does not support", name, app.get_name()));
+  const auto near = nearest(name, known_flags(app));
+  throw UsageError(fmt::format("unknown flag {}{} (see `{} --help`)", name,
+                               near ? fmt::format("; did you mean {}?", *near) : "", app.get_name()));
+}
+
+}  // namespace tern::cli
