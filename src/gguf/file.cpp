@@ -116,6 +116,15 @@ std::span<const std::byte> File::bytes(const TensorInfo& t) const noexcept {
   return shard.file.bytes().subspan(shard.data_offset + t.offset, t.nbytes);
 }
 
+void File::drop(std::span<const std::byte> part) const noexcept {
+  for (const Shard& shard : shards_) {
+    const std::span<const std::byte> all = shard.file.bytes();
+    if (part.data() >= all.data() && part.data() < all.data() + all.size()) {
+      shard.file.drop(static_cast<size_t>(part.data() - all.data()), part.size());
+    }
+  }
+}
+
 uint64_t File::file_bytes() const noexcept {
   uint64_t sum = 0;
   for (const Shard& s : shards_) sum += s.file.bytes().size();

@@ -116,6 +116,8 @@ class File {
   const TensorInfo* find(std::string_view name) const noexcept;
   /// The mapped bytes of `t` (exactly nbytes).
   std::span<const std::byte> bytes(const TensorInfo& t) const noexcept;
+  /// Tells the system that `part` of some tensor's bytes will not be read again soon: its pages leave this process.
+  void drop(std::span<const std::byte> part) const noexcept;
   /// Sum of the shards' sizes on disk.
   uint64_t file_bytes() const noexcept;
   uint32_t version() const noexcept { return version_; }
