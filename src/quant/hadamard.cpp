@@ -9,11 +9,12 @@
 namespace tern::quant {
 namespace {
 
-void butterflies(float* x, int64_t n) noexcept {
+template <typename T>
+void butterflies(T* x, int64_t n) noexcept {
   for (int64_t stride = 1; stride < n; stride *= 2) {
     for (int64_t i = 0; i < n; i += 2 * stride) {
       for (int64_t j = i; j < i + stride; ++j) {
-        const float a = x[j], b = x[j + stride];
+        const T a = x[j], b = x[j + stride];
         x[j] = a + b;
         x[j + stride] = a - b;
       }
@@ -21,7 +22,8 @@ void butterflies(float* x, int64_t n) noexcept {
   }
 }
 
-void apply_signs(std::span<float> x, std::span<const float> signs) noexcept {
+template <typename T>
+void apply_signs(std::span<T> x, std::span<const float> signs) noexcept {
   CHECK(signs.empty() || signs.size() == x.size(), "{} signs for a row of {}", signs.size(), x.size());
   for (size_t i = 0; i < signs.size(); ++i) x[i] *= signs[i];
 }
@@ -38,24 +40,37 @@ void for_each_head(const HeadOrder& order, size_t elements, Copy copy) noexcept 
   }
 }
 
-}  // namespace
-
-void walsh_hadamard(std::span<float> x, int64_t block) noexcept {
+template <typename T>
+void transform(std::span<T> x, int64_t block) noexcept {
   const auto size = static_cast<int64_t>(x.size());
   CHECK(block > 0 && std::has_single_bit(static_cast<uint64_t>(block)) && size % block == 0, "block {} for a row of {}",
         block, size);
-  const float factor = 1.0f / std::sqrt(static_cast<float>(block));
-  for (float& v : x) v *= factor;
+  const T factor = T{1} / std::sqrt(static_cast<T>(block));
+  for (T& v : x) v *= factor;
   for (int64_t i = 0; i < size; i += block) butterflies(x.data() + i, block);
+}
+
+}  // namespace
+
+void walsh_hadamard(std::span<float> x, int64_t block) noexcept {
+  transform(x, block);
 }
 
 void rotate(std::span<float> x, std::span<const float> signs, int64_t block) noexcept {
   apply_signs(x, signs);
-  walsh_hadamard(x, block);
+  transform(x, block);
+}
+void rotate(std::span<double> x, std::span<const float> signs, int64_t block) noexcept {
+  apply_signs(x, signs);
+  transform(x, block);
 }
 
 void unrotate(std::span<float> x, std::span<const float> signs, int64_t block) noexcept {
-  walsh_hadamard(x, block);
+  transform(x, block);
+  apply_signs(x, signs);
+}
+void unrotate(std::span<double> x, std::span<const float> signs, int64_t block) noexcept {
+  transform(x, block);
   apply_signs(x, signs);
 }
 

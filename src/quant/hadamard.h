@@ -16,10 +16,12 @@ void walsh_hadamard(std::span<float> x, int64_t block) noexcept;
 /// x <- H diag(signs) x: what an activation needs before a folded weight. `signs` holds +1 / -1, as many as x, or none
 /// for the identity.
 void rotate(std::span<float> x, std::span<const float> signs, int64_t block) noexcept;
+void rotate(std::span<double> x, std::span<const float> signs, int64_t block) noexcept;  // the same in double
 
 /// x <- diag(signs) H x: turns a looked-up row of a rotated table back into an embedding; also turns a row of W' (its
 /// input permutation aside) into the same row of W.
 void unrotate(std::span<float> x, std::span<const float> signs, int64_t block) noexcept;
+void unrotate(std::span<double> x, std::span<const float> signs, int64_t block) noexcept;
 
 /// Where the value heads of a gated delta net stand: the graph has head (k, r) at k + k_heads * r ("tiled"), a folded
 /// ssm_out expects it at k * repeat + r ("grouped").

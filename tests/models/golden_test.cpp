@@ -86,15 +86,15 @@ TEST(Golden, HybridOnRefWithFloatActivationsMatchesLlamaCpp) {
 TEST(Golden, BitnetOnRefMatchesFloat64WithInt8Activations) {
   const auto path = test::model_path("ternlet-bitnet-72m-I2_S.gguf");
   if (!path) GTEST_SKIP();
-  const auto m = load(*path, make_ref_backend(), ActivationMode::kNative);
+  const auto m = load(*path, make_ref_backend(Precision::kF64), ActivationMode::kNative);
   expect_golden(*m, "ternlet-bitnet-72m.json", {.logsumexp = 2e-3}, true);
 }
 
 TEST(Golden, MixtureOfExpertsOnRefMatchesLlamaCpp) {
   const auto path = test::model_path("ternlet-moe-29m-Q8_0.gguf");
   if (!path) GTEST_SKIP();
-  const auto m = load(*path, make_ref_backend(), ActivationMode::kF32);
-  expect_golden(*m, "ternlet-moe-29m-Q8_0.json", {}, false);
+  const auto m = load(*path, make_ref_backend(), ActivationMode::kNative);
+  expect_golden(*m, "ternlet-moe-29m-Q8_0.json", {}, true);
 }
 
 }  // namespace

@@ -19,14 +19,20 @@ struct RefProgram final : Program {};
 /// The rows of one Val while a Step runs.
 struct Rows {
   int64_t rows = 0, cols = 0;
-  std::vector<float> f;
+  std::vector<double> f;
   std::vector<int32_t> ids;
   MutRow row(int64_t r) { return {f.data() + r * cols, static_cast<size_t>(cols)}; }
 };
 
 class RefBackend final : public Backend {
  public:
-  BackendInfo info() const override { return {.name = "ref", .device = "scalar reference", .threads = 1}; }
+  explicit RefBackend(Precision precision) : precision_(precision) {}
+
+  BackendInfo info() const override {
+    return {.name = "ref",
+            .device = precision_ == Precision::kF32 ? "scalar reference" : "scalar reference in float64",
+            .threads = 1};
+  }
 
   void load(const Plan& plan, const gguf::File& file, const LoadOptions& options) override {
     plan_ = &plan;
@@ -45,7 +51,7 @@ class RefBackend final : public Backend {
                           .rows = w.info.ne[1],
                           .row_bytes = static_cast<size_t>(w.info.ne[0] / t.block_elements * t.block_bytes),
                           .rule = activation_rule(plan, *format, options.activations)});
-      vectors_.push_back(w.use == WeightUse::kVector ? weights_.back().decode_all() : std::vector<float>{});
+      vectors_.push_back(w.use == WeightUse::kVector ? weights_.back().decode_all() : std::vector<double>{});
     }
   }
 
@@ -76,35 +82,37 @@ class RefBackend final : public Backend {
       Rows& r = vals_[i];
       r.cols = v.cols;
       r.rows = v.outputs_only ? static_cast<int64_t>(step.out_rows.size()) : step.rows();
-      r.f.assign(v.is_ids ? 0 : static_cast<size_t>(r.rows * r.cols), 0.0f);
+      r.f.assign(v.is_ids ? 0 : static_cast<size_t>(r.rows * r.cols), 0.0);
       r.ids.assign(v.is_ids ? static_cast<size_t>(r.rows * r.cols) : 0, 0);
     }
     for (size_t i = 0; i < plan_->ops.size(); ++i) {
       const auto begin = std::chrono::steady_clock::now();
       const Op& op = plan_->ops[i];
       std::visit([&](const auto& args) { apply(op, args); }, op.args);
-      if (trace_) {
-        const Rows& out = val(op.out);
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        trace_({.op = i,
-                .data = out.f.data(),
-                .rows = out.rows,
-                .cols = plan_->info(op.out).is_ids ? 0 : out.cols,
-                .seconds = seconds});
-      }
+      round_result(op.out);
+      if (op.out2) round_result(op.out2);
+      if (!trace_) continue;
+      const Rows& out = val(op.out);
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      const std::vector<float> shown(out.f.begin(), out.f.end());
+      trace_({.op = i,
+              .data = shown.data(),
+              .rows = out.rows,
+              .cols = plan_->info(op.out).is_ids ? 0 : out.cols,
+              .seconds = seconds});
     }
-    const std::vector<float>& result = val(plan_->logits).f;
+    const std::vector<double>& result = val(plan_->logits).f;
     CHECK(logits.size() >= result.size());
     std::copy(result.begin(), result.end(), logits.begin());
   }
 
   void copy_state(int32_t from, int32_t to) override {
-    for (std::vector<float>& s : conv_) copy_slot(s, from, to, shape_.state_slots);
-    for (std::vector<float>& s : delta_) copy_slot(s, from, to, shape_.state_slots);
+    for (std::vector<double>& s : conv_) copy_slot(s, from, to, shape_.state_slots);
+    for (std::vector<double>& s : delta_) copy_slot(s, from, to, shape_.state_slots);
   }
   void copy_page(int32_t from, int32_t to) override {
-    for (std::vector<float>& s : k_) copy_slot(s, from, to, shape_.pages);
-    for (std::vector<float>& s : v_) copy_slot(s, from, to, shape_.pages);
+    for (std::vector<double>& s : k_) copy_slot(s, from, to, shape_.pages);
+    for (std::vector<double>& s : v_) copy_slot(s, from, to, shape_.pages);
   }
 
   std::vector<OpReport> report() const override {
@@ -118,11 +126,19 @@ class RefBackend final : public Backend {
  private:
   Rows& val(Val v) { return vals_[static_cast<size_t>(v.id)]; }
   const RefWeight& weight(Weight w) const { return weights_[static_cast<size_t>(w.id)]; }
-  const std::vector<float>& vector(Weight w) const { return vectors_[static_cast<size_t>(w.id)]; }
+  const std::vector<double>& vector(Weight w) const { return vectors_[static_cast<size_t>(w.id)]; }
 
-  static void copy_slot(std::vector<float>& s, int32_t from, int32_t to, int32_t slots) {
+  static void copy_slot(std::vector<double>& s, int32_t from, int32_t to, int32_t slots) {
     const size_t n = s.size() / static_cast<size_t>(slots);
     std::copy_n(s.begin() + static_cast<std::ptrdiff_t>(n) * from, n, s.begin() + static_cast<std::ptrdiff_t>(n) * to);
+  }
+
+  /// In kF32 a result exists only in f32, states and caches included.
+  static void to_f32(MutRow x) {
+    for (double& v : x) v = static_cast<float>(v);
+  }
+  void round_result(Val v) {
+    if (precision_ == Precision::kF32) to_f32(val(v).f);
   }
 
   /// f(input row, output row) on every row of a one-input op.
@@ -146,10 +162,17 @@ class RefBackend final : public Backend {
   }
   void apply(const Op& op, const LinearArgs& a) {
     const RefWeight& w = weight(a.weight);
-    map_rows(op, [&](Row x, MutRow y) {
-      ref::matvec(w, 0, ref::round_row(w.rule, x), y);
-      for (size_t i = 0; i < y.size(); ++i) y[i] = y[i] * a.scale + (a.bias ? vector(a.bias)[i] : 0.0f);
+    std::vector<ref::RoundedRow> x;
+    std::vector<MutRow> y;
+    map_rows(op, [&](Row in, MutRow out) {
+      x.push_back(ref::round_row(w.rule, precision_, in));
+      y.push_back(out);
     });
+    if (y.empty()) return;
+    ref::matmul(w, 0, x, y, precision_);
+    for (const MutRow& out : y) {
+      for (size_t i = 0; i < out.size(); ++i) out[i] = out[i] * a.scale + (a.bias ? vector(a.bias)[i] : 0.0);
+    }
   }
   void apply(const Op& op, const AddArgs&) {
     for (int64_t r = 0; r < val(op.out).rows; ++r) {
@@ -187,7 +210,7 @@ class RefBackend final : public Backend {
         ref::round_kv(shape_.k, k);
         ref::round_kv(shape_.v, v);
       }
-      std::vector<const float*> k, v;
+      std::vector<const double*> k, v;
       for (int32_t p = 0; p < s.position + s.n_rows; ++p) {
         k.push_back(k_[layer].data() + slot(p) * k_cols);
         v.push_back(v_[layer].data() + slot(p) * v_cols);
@@ -203,10 +226,11 @@ class RefBackend final : public Backend {
     map_rows(op, [&](Row x, MutRow y) { ref::take(a, x, y); });
   }
   void apply(const Op& op, const RotateArgs& a) {
-    const Row signs = a.signs < 0 ? Row{} : Row(plan_->signs[static_cast<size_t>(a.signs)]);
+    const std::span<const float> signs =
+        a.signs < 0 ? std::span<const float>{} : plan_->signs[static_cast<size_t>(a.signs)];
     map_rows(op, [&](Row x, MutRow y) {
       std::copy(x.begin(), x.end(), y.begin());
-      ref::rotate(a, signs, y);
+      ref::rotate(a, signs, y, precision_);
     });
   }
   void apply(const Op& op, const PermuteHeadsArgs& a) {
@@ -214,10 +238,10 @@ class RefBackend final : public Backend {
   }
 
   /// The recurrent state of a sequence in its output slot, carried over from the input slot (or zeros).
-  static MutRow open_state(std::vector<float>& memory, int64_t floats, const SeqRows& s) {
+  static MutRow open_state(std::vector<double>& memory, int64_t floats, const SeqRows& s) {
     const MutRow out(memory.data() + floats * s.state_out, static_cast<size_t>(floats));
     if (s.state_in == kZeroState) {
-      std::fill(out.begin(), out.end(), 0.0f);
+      std::fill(out.begin(), out.end(), 0.0);
     } else if (s.state_in != s.state_out) {
       std::copy_n(memory.data() + floats * s.state_in, floats, out.data());
     }
@@ -242,6 +266,7 @@ class RefBackend final : public Backend {
             a,
             {.q = in(0), .k = in(1), .v = in(2), .alpha = in(3), .beta = in(4), .a = vector(a.a), .dt = vector(a.dt)},
             state, val(op.out).row(i));
+        if (precision_ == Precision::kF32) to_f32(state);
       }
     }
   }
@@ -261,8 +286,9 @@ class RefBackend final : public Backend {
                            ? x
                            : x.subspan(static_cast<size_t>(j * w.cols), static_cast<size_t>(w.cols));
         const MutRow yj = y.subspan(static_cast<size_t>(j * w.rows), static_cast<size_t>(w.rows));
-        ref::matvec(w, ids.ids[static_cast<size_t>(r * ids.cols + j)] * w.rows, ref::round_row(w.rule, xj), yj);
-        for (float& f : yj) f *= a.scale;
+        const ref::RoundedRow rounded = ref::round_row(w.rule, precision_, xj);
+        ref::matmul(w, ids.ids[static_cast<size_t>(r * ids.cols + j)] * w.rows, {&rounded, 1}, {&yj, 1}, precision_);
+        for (double& f : yj) f *= a.scale;
       }
     }
   }
@@ -272,8 +298,8 @@ class RefBackend final : public Backend {
       const MutRow y = val(op.out).row(r);
       for (size_t i = 0; i < y.size(); ++i) {
         double sum = 0;
-        for (size_t j = 0; j < w.size(); ++j) sum += static_cast<double>(w[j]) * x[j * y.size() + i];
-        y[i] = static_cast<float>(sum);
+        for (size_t j = 0; j < w.size(); ++j) sum += w[j] * x[j * y.size() + i];
+        y[i] = sum;
       }
     }
   }
@@ -283,20 +309,19 @@ class RefBackend final : public Backend {
     }
   }
 
+  Precision precision_;
   const Plan* plan_ = nullptr;
   const Step* step_ = nullptr;
   std::vector<RefWeight> weights_;
-  std::vector<std::vector<float>> vectors_;
+  std::vector<std::vector<double>> vectors_;
   CacheShape shape_;
-  std::vector<std::vector<float>> k_, v_, conv_, delta_;  // one a layer
+  std::vector<std::vector<double>> k_, v_, conv_, delta_;  // one a layer
   std::vector<Rows> vals_;
   std::function<void(const OpTrace&)> trace_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_ref_backend() {
-  return std::make_unique<RefBackend>();
-}
+std::unique_ptr<Backend> make_ref_backend(Precision precision) { return std::make_unique<RefBackend>(precision); }
 
 }  // namespace tern

@@ -7,6 +7,14 @@
 
 namespace tern {
 
-std::unique_ptr<Backend> make_ref_backend();
+enum class Precision : uint8_t {
+  kF32,  // the result of every op is rounded to f32: what fast kernels are compared with, op by op
+  // Nothing but the rules of the model is rounded. A whole-model oracle: where activations become int8 (BitNet), an f32
+  // pipeline flips about one integer in ten tokens, and a flip moves logits by 1e-2
+  // (docs/decisions/0001-ref-precision.md).
+  kF64,
+};
+
+std::unique_ptr<Backend> make_ref_backend(Precision precision = Precision::kF32);
 
 }  // namespace tern

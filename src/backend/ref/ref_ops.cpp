@@ -33,8 +33,9 @@ void RefWeight::decode_row(int64_t r, std::vector<float>& out) const {
   format->decode(bytes.data() + size_of(r) * row_bytes, out.data(), cols, tensor_scale);
 }
 
-std::vector<float> RefWeight::decode_all() const {
-  std::vector<float> all, row;
+std::vector<double> RefWeight::decode_all() const {
+  std::vector<double> all;
+  std::vector<float> row;
   for (int64_t r = 0; r < rows; ++r) {
     decode_row(r, row);
     all.insert(all.end(), row.begin(), row.end());
@@ -45,18 +46,18 @@ std::vector<float> RefWeight::decode_all() const {
 void rms_norm(Row x, Row weight, float eps, MutRow out) {
   for (size_t at = 0; at < x.size(); at += weight.size()) {
     double sum = 0;
-    for (size_t i = 0; i < weight.size(); ++i) sum += static_cast<double>(x[at + i]) * x[at + i];
+    for (size_t i = 0; i < weight.size(); ++i) sum += x[at + i] * x[at + i];
     const double scale = 1.0 / std::sqrt(sum / static_cast<double>(weight.size()) + eps);
-    for (size_t i = 0; i < weight.size(); ++i) out[at + i] = static_cast<float>(x[at + i] * scale * weight[i]);
+    for (size_t i = 0; i < weight.size(); ++i) out[at + i] = x[at + i] * scale * weight[i];
   }
 }
 
 void l2_norm(Row x, int64_t group, float eps, MutRow out) {
   for (size_t at = 0; at < x.size(); at += size_of(group)) {
     double sum = 0;
-    for (size_t i = 0; i < size_of(group); ++i) sum += static_cast<double>(x[at + i]) * x[at + i];
+    for (size_t i = 0; i < size_of(group); ++i) sum += x[at + i] * x[at + i];
     const double norm = std::max(std::sqrt(sum), static_cast<double>(eps));
-    for (size_t i = 0; i < size_of(group); ++i) out[at + i] = static_cast<float>(x[at + i] / norm);
+    for (size_t i = 0; i < size_of(group); ++i) out[at + i] = x[at + i] / norm;
   }
 }
 
@@ -75,7 +76,7 @@ void glu(Gate gate, Row a, Row b, MutRow out) {
         value = g > 0 ? g * g : 0;
         break;
     }
-    out[i] = static_cast<float>(value * b[i]);
+    out[i] = value * b[i];
   }
 }
 
@@ -85,36 +86,45 @@ void rope(const RopeTable& table, int64_t head_dim, int32_t position, MutRow x) 
     for (size_t i = 0; i < half; ++i) {
       const double angle = position * table.freq[i];
       const double c = std::cos(angle) * table.magnitude, s = std::sin(angle) * table.magnitude;
-      float& a = x[head + (table.neox ? i : 2 * i)];
-      float& b = x[head + (table.neox ? i + half : 2 * i + 1)];
+      double& a = x[head + (table.neox ? i : 2 * i)];
+      double& b = x[head + (table.neox ? i + half : 2 * i + 1)];
       const double ra = a * c - b * s, rb = a * s + b * c;
-      a = static_cast<float>(ra);
-      b = static_cast<float>(rb);
+      a = ra;
+      b = rb;
     }
   }
 }
 
 void take(const TakeArgs& args, Row x, MutRow out) {
-  float* to = out.data();
+  double* to = out.data();
   for (size_t chunk = 0; chunk < x.size(); chunk += size_of(args.stride)) {
     const Row part = x.subspan(chunk + size_of(args.offset), size_of(args.width));
     to = std::copy(part.begin(), part.end(), to);
   }
 }
 
-void rotate(const RotateArgs& args, Row signs, MutRow x) {
+void rotate(const RotateArgs& args, std::span<const float> signs, MutRow x, Precision precision) {
+  const auto turn = [&](auto part) {
+    args.inverse ? quant::unrotate(part, signs, args.block) : quant::rotate(part, signs, args.block);
+  };
   for (size_t at = 0; at < x.size(); at += size_of(args.width)) {
     const MutRow part = x.subspan(at, size_of(args.width));
-    if (args.inverse) {
-      quant::unrotate(part, signs, args.block);
-    } else {
-      quant::rotate(part, signs, args.block);
+    if (precision == Precision::kF64) {
+      turn(part);
+      continue;
     }
+    std::vector<float> f(part.begin(), part.end());  // the butterfly is defined bit for bit in f32
+    turn(std::span<float>(f));
+    std::copy(f.begin(), f.end(), part.begin());
   }
 }
 
 void permute_heads(const PermuteHeadsArgs& args, Row x, MutRow out) {
-  quant::tiled_to_grouped({.k_heads = args.k_heads, .repeat = args.rep, .head_dim = args.head_dim}, x, out);
+  const size_t n_k = size_of(args.k_heads), rep = size_of(args.rep), dim = size_of(args.head_dim);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t head = i / dim % (n_k * rep);
+    out[i - head * dim + (head / n_k + rep * (head % n_k)) * dim] = x[i];
+  }
 }
 
 void router(const RouterArgs& args, Row logits, int32_t* ids, MutRow weights) {
@@ -124,12 +134,11 @@ void router(const RouterArgs& args, Row logits, int32_t* ids, MutRow weights) {
                    [&](int32_t a, int32_t b) { return logits[size_of(a)] > logits[size_of(b)]; });
   const double top = logits[size_of(order[0])];
   double all = 0, chosen = 0;
-  for (const float l : logits) all += std::exp(l - top);
+  for (const double l : logits) all += std::exp(l - top);
   for (int32_t j = 0; j < args.used; ++j) chosen += std::exp(logits[size_of(order[size_of(j)])] - top);
   for (int32_t j = 0; j < args.used; ++j) {
     ids[j] = order[size_of(j)];
-    weights[size_of(j)] =
-        static_cast<float>(std::exp(logits[size_of(ids[j])] - top) / (args.normalise ? chosen : all) * args.scale);
+    weights[size_of(j)] = std::exp(logits[size_of(ids[j])] - top) / (args.normalise ? chosen : all) * args.scale;
   }
 }
 
@@ -139,7 +148,7 @@ void conv_silu(const ConvArgs& args, Row kernel, Row u, MutRow history, MutRow o
     double sum = 0;
     for (size_t t = 0; t + 1 < taps; ++t) sum += static_cast<double>(kernel[c * taps + t]) * history[t * channels + c];
     sum += static_cast<double>(kernel[c * taps + taps - 1]) * u[c];
-    out[c] = static_cast<float>(silu(sum));
+    out[c] = silu(sum);
   }
   std::copy(history.begin() + static_cast<std::ptrdiff_t>(channels), history.end(), history.begin());
   std::copy(u.begin(), u.end(), history.end() - static_cast<std::ptrdiff_t>(channels));
@@ -156,20 +165,20 @@ void delta_rule(const DeltaRuleArgs& args, const DeltaRow& in, MutRow s, MutRow 
       const MutRow row = s.subspan((h * dim + j) * dim, dim);
       double memory = 0, read = 0;
       for (size_t i = 0; i < dim; ++i) {
-        row[i] = static_cast<float>(row[i] * decay);
-        memory += static_cast<double>(row[i]) * k[i];
+        row[i] = row[i] * decay;
+        memory += row[i] * k[i];
       }
       const double delta = (in.v[h * dim + j] - memory) * beta;
       for (size_t i = 0; i < dim; ++i) {
-        row[i] = static_cast<float>(row[i] + delta * k[i]);
-        read += static_cast<double>(row[i]) * q[i];
+        row[i] = row[i] + delta * k[i];
+        read += row[i] * q[i];
       }
-      out[h * dim + j] = static_cast<float>(read / std::sqrt(static_cast<double>(dim)));
+      out[h * dim + j] = read / std::sqrt(static_cast<double>(dim));
     }
   }
 }
 
-void attend(const AttendArgs& args, Row q, std::span<const float* const> k, std::span<const float* const> v,
+void attend(const AttendArgs& args, Row q, std::span<const double* const> k, std::span<const double* const> v,
             MutRow out) {
   const size_t dk = size_of(args.head_dim_k), dv = size_of(args.head_dim_v);
   std::vector<double> p(k.size()), sum(dv);
@@ -178,7 +187,7 @@ void attend(const AttendArgs& args, Row q, std::span<const float* const> k, std:
     double top = -INFINITY, total = 0;
     for (size_t t = 0; t < k.size(); ++t) {
       double dot = 0;
-      for (size_t i = 0; i < dk; ++i) dot += static_cast<double>(q[h * dk + i]) * k[t][kv * dk + i];
+      for (size_t i = 0; i < dk; ++i) dot += q[h * dk + i] * k[t][kv * dk + i];
       p[t] = dot * args.scale;
       top = std::max(top, p[t]);
     }
@@ -188,53 +197,110 @@ void attend(const AttendArgs& args, Row q, std::span<const float* const> k, std:
       total += e;
       for (size_t i = 0; i < dv; ++i) sum[i] += e * v[t][kv * dv + i];
     }
-    for (size_t i = 0; i < dv; ++i) out[h * dv + i] = static_cast<float>(sum[i] / total);
+    for (size_t i = 0; i < dv; ++i) out[h * dv + i] = sum[i] / total;
   }
 }
 
-RoundedRow round_row(quant::Activation rule, Row x) {
-  RoundedRow r;
-  r.values.assign(x.begin(), x.end());
-  if (rule == quant::Activation::kF32) return r;
+namespace {
+
+/// Nearest integer, halves to even, within int8.
+int8_t round_i8(double v) {
+  return static_cast<int8_t>(std::clamp(std::nearbyint(v), -128.0, 127.0));
+}
+
+double magnitude(Row x) {
+  double top = 0;
+  for (const double v : x) top = std::max(top, std::abs(v));
+  return top;
+}
+
+RoundedRow round_row_f64(quant::Activation rule, Row x) {
+  RoundedRow r{.q = std::vector<int8_t>(x.size()), .values = std::vector<double>(x.size())};
+  if (rule == quant::Activation::kI8Row) {
+    r.row_scale = 127.0 / std::max(1e-5, magnitude(x));
+    for (size_t i = 0; i < x.size(); ++i) {
+      r.q[i] = round_i8(x[i] * r.row_scale);
+      r.values[i] = r.q[i] / r.row_scale;
+    }
+    return r;
+  }
+  const size_t group = size_of(quant::activation_group(rule, static_cast<int64_t>(x.size())));
+  for (size_t begin = 0; begin < x.size(); begin += group) {
+    const size_t end = std::min(begin + group, x.size());
+    const double amax = magnitude(x.subspan(begin, end - begin));
+    for (size_t i = begin; i < end; ++i) {
+      r.q[i] = amax == 0 ? int8_t{0} : round_i8(x[i] * (127.0 / amax));
+      r.values[i] = r.q[i] * (amax / 127.0);
+    }
+  }
+  return r;
+}
+
+RoundedRow round_row_f32(quant::Activation rule, Row x) {
+  const std::vector<float> f(x.begin(), x.end());
   const auto cols = static_cast<int64_t>(x.size());
   const int64_t group = quant::activation_group(rule, cols);
-  r.q.resize(x.size());
-  r.scale.resize(size_of((cols + group - 1) / group));
-  quant::quantize_row(rule, x, r.q.data(), r.scale.data());
+  std::vector<float> scale(size_of((cols + group - 1) / group));
+  RoundedRow r{.q = std::vector<int8_t>(x.size()), .values = std::vector<double>(x.size())};
+  quant::quantize_row(rule, f, r.q.data(), scale.data());
+  r.row_scale = scale[0];
   for (size_t i = 0; i < x.size(); ++i) {
-    const double s = r.scale[i / size_of(group)];
+    const double s = scale[i / size_of(group)];
     r.values[i] = rule == quant::Activation::kI8Row ? r.q[i] / s : r.q[i] * s;
   }
   return r;
 }
 
-void matvec(const RefWeight& w, int64_t first_row, const RoundedRow& x, MutRow out) {
+/// Four running sums: the order is fixed, and the compiler may keep them in vector registers.
+double dot(const float* w, const double* x, size_t n) {
+  double sum[4] = {};
+  size_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    for (size_t j = 0; j < 4; ++j) sum[j] += w[i + j] * x[i + j];
+  }
+  for (; i < n; ++i) sum[0] += w[i] * x[i];
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+}  // namespace
+
+RoundedRow round_row(quant::Activation rule, Precision precision, Row x) {
+  if (rule == quant::Activation::kF32) return {.q = {}, .values = std::vector<double>(x.begin(), x.end())};
+  return precision == Precision::kF32 ? round_row_f32(rule, x) : round_row_f64(rule, x);
+}
+
+void matmul(const RefWeight& w, int64_t first_row, std::span<const RoundedRow> x, std::span<const MutRow> y,
+            Precision precision) {
   // BitNet's definition divides and multiplies in f32, in this order, after an exact integer sum (docs/formats.md).
-  const bool bitnet = w.format->type == TensorType::I2_S && w.rule == quant::Activation::kI8Row;
+  const bool bitnet_f32 =
+      w.format->type == TensorType::I2_S && w.rule == quant::Activation::kI8Row && precision == Precision::kF32;
   std::vector<float> row(size_of(w.cols));
-  for (size_t i = 0; i < out.size(); ++i) {
-    const std::byte* blocks = w.bytes.data() + size_of(first_row + static_cast<int64_t>(i)) * w.row_bytes;
-    w.format->decode(blocks, row.data(), w.cols, bitnet ? 1.0f : w.tensor_scale);
-    if (bitnet) {
-      int64_t sum = 0;
-      for (size_t c = 0; c < row.size(); ++c) sum += static_cast<int64_t>(row[c]) * x.q[c];
-      out[i] = static_cast<float>(sum) / x.scale[0] * w.tensor_scale;
-    } else {
-      double sum = 0;
-      for (size_t c = 0; c < row.size(); ++c) sum += row[c] * x.values[c];
-      out[i] = static_cast<float>(sum);
+  for (size_t i = 0; i < y[0].size(); ++i) {
+    const std::byte* blocks = w.bytes.data() + (size_of(first_row) + i) * w.row_bytes;
+    w.format->decode(blocks, row.data(), w.cols, bitnet_f32 ? 1.0f : w.tensor_scale);
+    for (size_t r = 0; r < x.size(); ++r) {
+      if (bitnet_f32) {
+        int64_t sum = 0;
+        for (size_t c = 0; c < row.size(); ++c) sum += static_cast<int64_t>(row[c]) * x[r].q[c];
+        y[r][i] = static_cast<float>(sum) / static_cast<float>(x[r].row_scale) * w.tensor_scale;
+      } else {
+        y[r][i] = dot(row.data(), x[r].values.data(), row.size());
+      }
     }
   }
 }
 
 void round_kv(KvType type, MutRow x) {
   if (type == KvType::kF16) {
-    for (float& f : x) f = f16_to_f32(f32_to_f16(f));
+    for (double& v : x) v = f16_to_f32(f32_to_f16(static_cast<float>(v)));
   } else if (type == KvType::kQ8_0) {
+    float values[32];
     for (size_t i = 0; i < x.size(); i += 32) {
       quant::BlockQ8_0 block;
-      quant::encode_block(x.data() + i, block);
-      quant::decode_block(block, x.data() + i);
+      for (size_t j = 0; j < 32; ++j) values[j] = static_cast<float>(x[i + j]);
+      quant::encode_block(values, block);
+      quant::decode_block(block, values);
+      std::copy(values, values + 32, x.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
 }

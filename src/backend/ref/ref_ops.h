@@ -5,13 +5,15 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/ref/ref_backend.h"
 #include "plan/plan.h"
 #include "quant/format.h"
 
 namespace tern::ref {
 
-using Row = std::span<const float>;
-using MutRow = std::span<float>;
+// Values live in double; in Precision::kF32 the executor rounds each op's result to f32.
+using Row = std::span<const double>;
+using MutRow = std::span<double>;
 
 /// A weight of the plan where the file maps it.
 struct RefWeight {
@@ -23,7 +25,7 @@ struct RefWeight {
   quant::Activation rule = quant::Activation::kF32;
   /// Row `r` (counting through all experts) as floats.
   void decode_row(int64_t r, std::vector<float>& out) const;
-  std::vector<float> decode_all() const;
+  std::vector<double> decode_all() const;
 };
 
 void rms_norm(Row x, Row weight, float eps, MutRow out);
@@ -31,7 +33,7 @@ void l2_norm(Row x, int64_t group, float eps, MutRow out);
 void glu(Gate gate, Row a, Row b, MutRow out);
 void rope(const RopeTable& table, int64_t head_dim, int32_t position, MutRow x);
 void take(const TakeArgs& args, Row x, MutRow out);
-void rotate(const RotateArgs& args, Row signs, MutRow x);
+void rotate(const RotateArgs& args, std::span<const float> signs, MutRow x, Precision precision);
 void permute_heads(const PermuteHeadsArgs& args, Row x, MutRow out);
 void router(const RouterArgs& args, Row logits, int32_t* ids, MutRow weights);
 /// One token through the causal convolution: `history` [(taps-1), channels] is read and shifted.
@@ -42,18 +44,20 @@ struct DeltaRow {
 };
 void delta_rule(const DeltaRuleArgs& args, const DeltaRow& in, MutRow s, MutRow out);
 /// Attention of one query row over `tokens` cached rows: k [tokens][kv_heads*dk], v [tokens][kv_heads*dv].
-void attend(const AttendArgs& args, Row q, std::span<const float* const> k, std::span<const float* const> v,
+void attend(const AttendArgs& args, Row q, std::span<const double* const> k, std::span<const double* const> v,
             MutRow out);
 
-/// x rounded by `rule`, in the form whose products with weights are exact.
+/// x rounded by `rule`: in kF32 exactly as quant::quantize_row rounds the f32 row, in kF64 with the same rule in
+/// double.
 struct RoundedRow {
   std::vector<int8_t> q;
-  std::vector<float> scale;
+  double row_scale = 1;        // kI8Row: the multiplier s
   std::vector<double> values;  // what the row means after rounding
 };
-RoundedRow round_row(quant::Activation rule, Row x);
-/// out[i] = (row first_row + i of w) . x.
-void matvec(const RefWeight& w, int64_t first_row, const RoundedRow& x, MutRow out);
+RoundedRow round_row(quant::Activation rule, Precision precision, Row x);
+/// y[r][i] = (row first_row + i of w) . x[r] for every i < rows.
+void matmul(const RefWeight& w, int64_t first_row, std::span<const RoundedRow> x, std::span<const MutRow> y,
+            Precision precision);
 /// A KV entry after a round trip through its type.
 void round_kv(KvType type, MutRow x);
 
