@@ -50,7 +50,8 @@ ByteLevelBpe::ByteLevelBpe(const gguf::Metadata& metadata, const Vocabulary& voc
       }
       return *found;
     };
-    merges_.add(id(left), id(right), static_cast<uint32_t>(i), id(std::string(left).append(right)));
+    const int32_t left_id = id(left), right_id = id(right);
+    merges_.add(left_id, right_id, static_cast<uint32_t>(i), id(std::string(left).append(right)));
   }
 }
 

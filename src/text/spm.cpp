@@ -52,7 +52,11 @@ Spm::Spm(const Vocabulary& vocabulary, std::optional<int32_t> unknown)
   // Every way to make a token of two symbols, so that merging never has to look at text.
   for (int32_t id = 0; id < n_tokens_; ++id) {
     const auto& at = cuts[static_cast<size_t>(id)];
+    if (at.size() < 3) continue;  // one character: nothing to make it of
     const std::string_view text = vocabulary.text(id);
+    size_t word = 0;
+    while (text.substr(word).starts_with(kSpmBlank)) word += kSpmBlank.size();
+    if (text.find(kSpmBlank, word) != std::string_view::npos) blanks_only_lead_ = false;
     const float score = vocabulary.scores[static_cast<size_t>(id)];
     const auto rank = static_cast<uint32_t>(std::lower_bound(by_rank.begin(), by_rank.end(), score, std::greater<>()) -
                                             by_rank.begin());
@@ -74,28 +78,32 @@ int32_t Spm::symbol_of(char32_t code_point) const {
 }
 
 void Spm::encode(std::string_view text, bool space_prefix, std::vector<int32_t>& out) const {
+  const int32_t blank = symbol_of(kBlank);
   std::vector<int32_t> symbols;
-  symbols.reserve(text.size() + 1);
-  if (space_prefix) symbols.push_back(symbol_of(kBlank));
+  MergeScratch scratch;
+  bool after_unknown = false;
+  const auto flush = [&] {
+    merges_.merge(symbols, scratch);
+    for (const int32_t symbol : symbols) after_unknown = append(symbol, after_unknown, out);
+    symbols.clear();
+  };
+  if (space_prefix) symbols.push_back(blank);
   for (size_t at = 0; at < text.size();) {
     const Utf8Sequence s = decode_utf8(text.substr(at));
-    symbols.push_back(symbol_of(s.code_point == U' ' ? kBlank : s.code_point));
+    const int32_t symbol = symbol_of(s.code_point == U' ' ? kBlank : s.code_point);
+    if (blanks_only_lead_ && symbol == blank && !symbols.empty() && symbols.back() != blank) flush();
+    symbols.push_back(symbol);
     at += s.length;
   }
-  MergeScratch scratch;
-  merges_.merge(symbols, scratch);
-  bool after_unknown = false;
-  for (const int32_t symbol : symbols) {
-    if (symbol < n_tokens_) {
-      out.push_back(symbol);
-      after_unknown = false;
-    } else {
-      after_unknown = append_bytes(static_cast<char32_t>(symbol - n_tokens_), after_unknown, out);
-    }
-  }
+  flush();
 }
 
-bool Spm::append_bytes(char32_t code_point, bool after_unknown, std::vector<int32_t>& out) const {
+bool Spm::append(int32_t symbol, bool after_unknown, std::vector<int32_t>& out) const {
+  if (symbol < n_tokens_) {
+    out.push_back(symbol);
+    return false;
+  }
+  const auto code_point = static_cast<char32_t>(symbol - n_tokens_);
   std::string bytes;
   append_utf8(bytes, code_point);
   const auto id_of = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };

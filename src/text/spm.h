@@ -24,14 +24,18 @@ class Spm {
  private:
   /// The symbol of one character: its token, or n_tokens + code point where it has none.
   int32_t symbol_of(char32_t code_point) const;
-  /// Appends byte tokens and returns false, or the unknown token (once a run) and returns true.
-  bool append_bytes(char32_t code_point, bool after_unknown, std::vector<int32_t>& out) const;
+  /// Appends the token of a symbol, else its byte tokens, and returns false; or the unknown token (once a run), and
+  /// true.
+  bool append(int32_t symbol, bool after_unknown, std::vector<int32_t>& out) const;
 
   int32_t n_tokens_;
   std::optional<int32_t> unknown_;
   std::array<int32_t, 256> byte_ids_{};  // -1: none
   std::unordered_map<char32_t, int32_t> char_ids_;
   MergeTable merges_;
+  /// No token has a blank behind another character, so nothing merges across the start of a word: words merge one by
+  /// one.
+  bool blanks_only_lead_ = true;
 };
 
 /// U+2581, the blank of SentencePiece.
