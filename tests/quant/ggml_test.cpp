@@ -131,6 +131,7 @@ std::vector<float> sample_weights() {
   row([](int) { return 0.0f; });
   row([](int i) { return static_cast<float>(i % 3 - 1) * 0.75f; });
   row([](int i) { return static_cast<float>(i % 255 - 127) * 0.5f; });
+  row([](int i) { return i % 32 == 0 ? 127.0f : 0x1.fffffep-2f; });  // just under one half: adding 0.5 in f32 gives 1
   row([](int i) { return i == 17 ? -100.0f : 0.01f; });
   row([](int i) { return -static_cast<float>(i) / 256.0f; });
   return out;

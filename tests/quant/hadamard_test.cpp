@@ -58,6 +58,14 @@ TEST(Hadamard, TwoBlocksOf1024HaveTheKnownBits) {
   EXPECT_EQ(test::sha256_f32(x), v.at("sha256_f32").get<std::string>());
 }
 
+TEST(Hadamard, NeighboursAreAddedFirst) {
+  // Halved: 1, 2^-24, -1, 0. The first pair rounds to 1, so the sum is 0; adding the elements two apart first gives
+  // 2^-24.
+  std::vector<float> x = {2.0f, 0x1p-23f, -2.0f, 0.0f};
+  walsh_hadamard(x, 4);
+  EXPECT_EQ(x[0], 0.0f);
+}
+
 TEST(Hadamard, MatchesTheMatrixOfPopcounts) {
   for (const size_t n : {1u, 2u, 8u, 64u}) {
     const std::vector<float> x = normal_row(n, 1);
