@@ -90,7 +90,7 @@ void Spm::encode(std::string_view text, bool space_prefix, std::vector<int32_t>&
   if (space_prefix) symbols.push_back(blank);
   for (size_t at = 0; at < text.size();) {
     const Utf8Sequence s = decode_utf8(text.substr(at));
-    const int32_t symbol = symbol_of(s.code_point == U' ' ? kBlank : s.code_point);
+    const int32_t symbol = symbol_of(s.code_point);
     if (blanks_only_lead_ && symbol == blank && !symbols.empty() && symbols.back() != blank) flush();
     symbols.push_back(symbol);
     at += s.length;

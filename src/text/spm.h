@@ -17,8 +17,8 @@ class Spm {
   /// `unknown`: what stands for a run of characters without token or byte tokens. kBadFile when there are no scores.
   Spm(const Vocabulary& vocabulary, std::optional<int32_t> unknown);
 
-  /// Appends the tokens of `text` (well-formed UTF-8, no special tokens in it), after one blank when `space_prefix`.
-  /// kBadFile when a character can be expressed in no way.
+  /// Appends the tokens of `text` (well-formed UTF-8, U+2581 for blanks, no special tokens in it), after one blank when
+  /// `space_prefix`. kBadFile when a character can be expressed in no way.
   void encode(std::string_view text, bool space_prefix, std::vector<int32_t>& out) const;
 
  private:

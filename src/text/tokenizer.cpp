@@ -42,20 +42,19 @@ std::string_view pre_of(const gguf::Metadata& metadata) {
 
 /// Phi-3's added tokens swallow the blanks behind them. GGUF has no field for it, so llama.cpp goes by the model's
 /// name.
-bool strips_right(const gguf::Metadata& metadata, std::string_view token) {
+bool is_phi3(const gguf::Metadata& metadata) {
   std::string name(metadata.get_string("general.name").value_or(""));
   std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  const bool phi3 = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
-  return phi3 && token != "<unk>" && token != "<s>" && token != "<|endoftext|>";
+  return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
 }
 
-std::string without_spm_blanks(std::string_view text) {
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const bool blank = text.substr(at).starts_with(kSpmBlank);
-    out += blank ? ' ' : text[at];
-    at += blank ? kSpmBlank.size() : 1;
+    const bool hit = text.substr(at).starts_with(from);
+    out += hit ? to : text.substr(at, 1);
+    at += hit ? from.size() : 1;
   }
   return out;
 }
@@ -89,7 +88,7 @@ struct Tokenizer::Impl {
            "tokenizer.ggml.model is '{}'; this build knows gpt2 (byte-level BPE) and llama (SentencePiece BPE)", model);
     }
     read_special(metadata);
-    special.emplace(vocabulary, [&](int32_t id) { return strips_right(metadata, vocabulary.text(id)); });
+    special.emplace(special_tokens(metadata));
     pieces.reserve(vocabulary.texts.size());
     for (int32_t id = 0; id < vocabulary.size(); ++id) pieces.push_back(make_piece(id));
   }
@@ -124,6 +123,26 @@ struct Tokenizer::Impl {
     }
   }
 
+  bool is_bpe() const { return std::holds_alternative<ByteLevelBpe>(encoder); }
+
+  /// What is encoded of a text: SPM has U+2581 for a blank, also in the names of its tokens.
+  std::string escaped(std::string_view text) const {
+    return is_bpe() ? std::string(text) : replaced(text, " ", kSpmBlank);
+  }
+
+  std::vector<SpecialTokens::Token> special_tokens(const gguf::Metadata& metadata) const {
+    const bool phi3 = is_phi3(metadata);
+    std::vector<SpecialTokens::Token> out;
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+      const std::string& text = vocabulary.text(id);
+      const bool control = is_special(id);
+      if (text.empty() || (!control && vocabulary.type(id) != TokenType::kUserDefined)) continue;
+      const bool strip_right = phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
+      out.push_back({escaped(text), id, control, strip_right});
+    }
+    return out;
+  }
+
   static bool flag(const gguf::Metadata& metadata, std::string_view key, bool fallback, std::optional<int32_t> id,
                    std::string_view id_key) {
     const auto value = metadata.get_bool(key);
@@ -136,15 +155,16 @@ struct Tokenizer::Impl {
   std::string make_piece(int32_t id) const {
     const std::string& text = vocabulary.text(id);
     const TokenType type = vocabulary.type(id);
-    if (type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kUserDefined) return text;
-    if (std::holds_alternative<ByteLevelBpe>(encoder)) return bytes_of_token(text).value_or(text);
+    if (type == TokenType::kControl || type == TokenType::kUnknown) return text;
+    if (is_bpe() && type == TokenType::kUserDefined) return text;
+    if (is_bpe()) return bytes_of_token(text).value_or(text);
     if (type == TokenType::kByte) {
       const auto byte = byte_token_value(text);
       if (!byte)
         fail(ErrorCode::kBadFile, "token {} is typed as a byte, but spelled '{}' and not like '<0x0A>'", id, text);
       return std::string(1, static_cast<char>(*byte));
     }
-    return without_spm_blanks(text);
+    return replaced(text, kSpmBlank, " ");
   }
 
   size_t checked(int32_t id) const {
@@ -185,8 +205,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
     fail(ErrorCode::kInvalidArgument, "a text of {} bytes is longer than the {} a single call takes", text.size(),
          kLongest);
   }
-  std::string storage;
-  const auto fragments = impl_->special->split(valid_utf8(text, storage), options.parse_special);
+  std::string valid, escaped;
+  text = valid_utf8(text, valid);
+  if (!impl_->is_bpe()) text = escaped = impl_->escaped(text);
+  const auto fragments = impl_->special->split(text, options.parse_special);
   std::vector<int32_t> out;
   const bool has_bos = !fragments.empty() && impl_->bos && fragments[0].id == *impl_->bos;
   if (options.add_special && impl_->add_bos && !has_bos) out.push_back(*impl_->bos);

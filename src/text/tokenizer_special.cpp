@@ -1,18 +1,26 @@
 #include "text/tokenizer_special.h"
 
 #include <algorithm>
+#include <iterator>
+
+#include "text/spm.h"
 
 namespace tern::text {
+namespace {
 
-SpecialTokens::SpecialTokens(const Vocabulary& vocabulary, const std::function<bool(int32_t)>& strip_right) {
-  for (int32_t id = 0; id < vocabulary.size(); ++id) {
-    const TokenType type = vocabulary.type(id);
-    const bool control = type == TokenType::kControl || type == TokenType::kUnknown;
-    if (vocabulary.text(id).empty() || (!control && type != TokenType::kUserDefined)) continue;
-    const Token token{vocabulary.text(id), id, strip_right(id)};
-    all_.tokens.push_back(token);
-    if (!control) always_.tokens.push_back(token);
-  }
+/// Length of the blank at the head of `text`, 0 when there is none.
+size_t blank_at(std::string_view text) {
+  constexpr std::string_view kAscii = " \t\n\v\f\r";
+  if (!text.empty() && kAscii.find(text[0]) != std::string_view::npos) return 1;
+  return text.starts_with(kSpmBlank) ? kSpmBlank.size() : 0;
+}
+
+}  // namespace
+
+SpecialTokens::SpecialTokens(const std::vector<Token>& tokens) {
+  all_.tokens = tokens;
+  std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(always_.tokens),
+               [](const Token& t) { return !t.control; });
   for (Set* set : {&always_, &all_}) {
     std::sort(set->tokens.begin(), set->tokens.end(), [](const Token& a, const Token& b) { return a.text < b.text; });
     for (const Token& token : set->tokens) set->starts[static_cast<uint8_t>(token.text[0])] = true;
@@ -35,7 +43,6 @@ const SpecialTokens::Token* SpecialTokens::Set::longest_at(std::string_view text
 }
 
 std::vector<SpecialTokens::Fragment> SpecialTokens::split(std::string_view text, bool control) const {
-  constexpr std::string_view kBlanks = " \t\n\v\f\r";
   const Set& set = control ? all_ : always_;
   std::vector<Fragment> out;
   size_t start = 0, at = 0;
@@ -51,7 +58,7 @@ std::vector<SpecialTokens::Fragment> SpecialTokens::split(std::string_view text,
     flush(at);
     out.push_back({token->id, token->text});
     at += token->text.size();
-    if (token->strip_right) at = std::min(text.find_first_not_of(kBlanks, at), text.size());
+    while (token->strip_right && blank_at(text.substr(at)) > 0) at += blank_at(text.substr(at));
     start = at;
   }
   flush(text.size());

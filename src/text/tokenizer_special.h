@@ -1,34 +1,32 @@
 // Finds the tokens that are spelled out in a text and must not be cut: control and user-defined ones.
 #pragma once
 #include <array>
-#include <functional>
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
-
-#include "text/tokenizer_vocab.h"
 
 namespace tern::text {
 
 class SpecialTokens {
  public:
-  /// `strip_right(id)`: blanks after the token belong to it. `vocabulary` must outlive this.
-  SpecialTokens(const Vocabulary& vocabulary, const std::function<bool(int32_t)>& strip_right);
+  struct Token {
+    std::string text;  // not empty
+    int32_t id = -1;
+    bool control = false;      // looked for only on demand
+    bool strip_right = false;  // the blanks behind it belong to it
+  };
+  explicit SpecialTokens(const std::vector<Token>& tokens);
 
-  /// Part of a text: a token, or (id < 0) ordinary text.
+  /// Part of a text: a token, or (id < 0) what lies between tokens.
   struct Fragment {
     int32_t id = -1;
     std::string_view text;
   };
-  /// Cuts `text` at the leftmost, then longest token; user-defined tokens always, control and unknown ones only on
-  /// `control`.
+  /// Cuts `text` at the leftmost, then longest token; at control tokens only when `control`.
   std::vector<Fragment> split(std::string_view text, bool control) const;
 
  private:
-  struct Token {
-    std::string_view text;
-    int32_t id;
-    bool strip_right;
-  };
   /// Tokens sorted by text, for one setting of `control`.
   struct Set {
     std::vector<Token> tokens;

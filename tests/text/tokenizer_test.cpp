@@ -142,6 +142,23 @@ TEST(Spm, PutsTheBlankInFrontAndAfterSpecialTokensUnlessTheFileSaysNo) {
   EXPECT_EQ(make(m).encode("a<s> a", kParsed), (Ids{1, 3, 2}));
 }
 
+TEST(Spm, TakesAUserDefinedRunOfBlanksInEitherSpelling) {
+  for (const char* run : {"  ", "\u2581\u2581"}) {
+    gguf::Metadata m = spm({{"\u2581", -1}, {"a", -2}, {"\u2581a", -3}, {run, 0, TokenType::kUserDefined}});
+    m.set_bool("tokenizer.ggml.add_space_prefix", false);
+    const Tokenizer t = make(m);
+    EXPECT_EQ(t.encode("   a"), (Ids{3, 2})) << run;
+    EXPECT_EQ(t.encode("\u2581 a"), (Ids{3, 1})) << run;
+    EXPECT_EQ(t.piece(3), "  ");
+  }
+}
+
+TEST(Spm, MergesWordByWordOnlyWhereNoTokenSpansTwo) {
+  gguf::Metadata m = spm({{"\u2581", -1}, {"a", -2}, {"b", -3}, {"\u2581b", -9}, {"a\u2581b", -10}});
+  m.set_bool("tokenizer.ggml.add_space_prefix", false);
+  EXPECT_EQ(make(m).encode("a b"), (Ids{4}));
+}
+
 TEST(Spm, EncodesAMegabyteWithoutABlankInTime) {
   gguf::Metadata m = spm({{"\u2581", -1}, {"a", -2}, {"aa", -3}, {"aaaa", -4}});
   m.set_bool("tokenizer.ggml.add_space_prefix", false);
