@@ -250,7 +250,20 @@ Dict* Heap::dict() {
 }
 
 Scope* Heap::scope(Scope* parent) {
-  return make(Scope{parent, false, {}});
+  if (free_scopes_.empty()) {
+    charge(4 * sizeof(Value));  // its variables
+    return make(Scope{parent, false, {}});
+  }
+  Scope* scope = free_scopes_.back();
+  free_scopes_.pop_back();
+  scope->parent = parent;
+  return scope;
+}
+
+void Heap::release(Scope* scope) {
+  if (scope->captured) return;
+  scope->vars.clear();
+  free_scopes_.push_back(scope);
 }
 
 void Heap::push(List* list, Value value) {
@@ -370,8 +383,12 @@ std::string to_str(Heap& heap, const Value& value) {
   return value.is<Undefined>() ? std::string() : to_repr(heap, value);
 }
 
+std::size_t length(const Text& text) {
+  return text.ascii ? text.bytes.size() : char_count(text.bytes);
+}
+
 std::size_t length(const Value& value) {
-  if (const Text* text = value.text()) return text->ascii ? text->bytes.size() : char_count(text->bytes);
+  if (const Text* text = value.text()) return length(*text);
   if (const List* list = value.list(); list && list->has_length()) return list->items.size();
   if (const Dict* dict = value.dict(); dict && !dict->is_namespace) return dict->items.size();
   if (value.is<Undefined>()) return 0;

@@ -176,7 +176,9 @@ class Heap {
   List* list(List::Kind kind = List::Kind::kList) { return list({}, kind); }
   List* list(std::vector<Value> items, List::Kind kind = List::Kind::kList);
   Dict* dict();
+  /// Scopes are the one thing that is given back while rendering: loops and calls would pile them up.
   Scope* scope(Scope* parent);
+  void release(Scope* scope);  // keeps a captured one
   template <typename T>
   T* make(T object) {
     charge(sizeof(T));
@@ -208,6 +210,7 @@ class Heap {
   std::tuple<std::deque<List>, std::deque<Dict>, std::deque<Scope>, std::deque<Function>, std::deque<Macro>,
              std::deque<Loop>, std::deque<Counter>>
       pools_;
+  std::vector<Scope*> free_scopes_;
 };
 
 /// A string that belongs to no Heap: a constant of a template.
@@ -228,6 +231,7 @@ std::string to_repr(Heap& heap, const Value& value);
 std::string float_repr(double value);
 /// len(); raises on a value without one.
 std::size_t length(const Value& value);
+std::size_t length(const Text& text);
 bool iterable(const Value& value);
 /// The items a for loop would visit: the list itself when there is one, a new list otherwise. Reading a generator uses
 /// it up. Raises on a value that cannot be iterated.
