@@ -1,0 +1,259 @@
+#include "backend/cpu/program.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace tern::cpu {
+namespace {
+
+constexpr int64_t kTasksAThread = 4;  // of one row's attention: enough that a slow thread is made up for
+constexpr int32_t kPartPages = 4;     // least pages of a part of a long context
+
+/// Floats that an item of any node needs.
+int64_t scratch_floats(const Plan& plan, const ProgramLimits& limits) {
+  int64_t most = 0;
+  for (const Op& op : plan.ops) {
+    if (const auto* a = std::get_if<AttendArgs>(&op.args)) {
+      most =
+          std::max(most, attend_scratch(int64_t{kTileRows} * (a->heads / a->kv_heads), a->head_dim_k, a->head_dim_v));
+    } else if (std::holds_alternative<DeltaRuleArgs>(op.args)) {
+      most = std::max<int64_t>(most, 3 * limits.rows);
+    } else if (const auto* e = std::get_if<ExpertLinearArgs>(&op.args)) {
+      most = std::max(most, kExpertRows * plan.info(e->weight).info.ne[1]);
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+CpuProgram::CpuProgram(const Machine& machine, const ProgramLimits& limits, bool eager)
+    : machine_(machine), limits_(limits), eager_(eager) {
+  const Plan& plan = *machine.plan;
+  const int threads = machine.pool->size();
+  if (!plan.kv_layers.empty()) {
+    least_kv_heads_ = std::ranges::min_element(plan.kv_layers, {}, &KvLayer::kv_heads)->kv_heads;
+  }
+  const int64_t wanted_tasks = ceil_div<int64_t>(kTasksAThread * threads, least_kv_heads_);
+  attend_parts_ = 2 * wanted_tasks;
+  schedule_ = make_schedule(plan, machine.weights,
+                            {.rows = limits.rows,
+                             .outputs = limits.outputs,
+                             .threads = threads,
+                             .eager = eager,
+                             .attend_parts = attend_parts_});
+  arena_ = Memory(static_cast<size_t>(schedule_.arena_bytes));
+  scratch_step_ = round_up<int64_t>(schedule_.local_bytes + 4 * scratch_floats(plan, limits), 4096);
+  scratch_ = Memory(static_cast<size_t>(scratch_step_ * threads));
+  for (const Buffer& b : schedule_.buffers) {
+    base_.push_back((b.local ? scratch_.data() : arena_.data()) + b.offset);
+    row_step_.push_back(b.local ? 0 : b.row_bytes);
+    thread_step_.push_back(b.local ? scratch_step_ : 0);
+  }
+  const auto rows = static_cast<size_t>(limits.rows);
+  for (std::vector<int32_t>* v : {&position_, &seq_of_row_, &first_part_, &n_parts_}) v->resize(rows);
+  tasks_.resize(rows + static_cast<size_t>(attend_parts_));
+  for (const int32_t ids : schedule_.groupings) {
+    const auto router = std::ranges::find_if(plan.ops, [&](const Op& o) { return o.out.id == ids; });
+    const auto* a = router == plan.ops.end() ? nullptr : std::get_if<RouterArgs>(&router->args);
+    CHECK(a, "expert ids that no router made");
+    const auto pairs = static_cast<size_t>(std::max(limits.rows, limits.outputs) * a->used);
+    const auto experts = static_cast<size_t>(a->experts);
+    Grouping g{.used = a->used, .experts = a->experts};
+    g.slot_of_pair.resize(pairs);
+    g.pair_of_slot.resize(pairs);
+    g.next.resize(experts);
+    g.active.resize(experts);
+    groupings_.push_back(std::move(g));
+  }
+}
+
+void CpuProgram::run(const Step& step, std::span<float> logits) {
+  begin(step, logits);
+  run_phases(0, static_cast<uint32_t>(schedule_.phases.size()));
+}
+
+void CpuProgram::run_traced(const Step& step, std::span<float> logits,
+                            const std::function<void(const OpTrace&)>& sink) {
+  begin(step, logits);
+  const Plan& plan = *machine_.plan;
+  size_t phase = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const size_t first = phase;
+    while (phase < schedule_.nodes.size() && schedule_.nodes[phase].op == static_cast<int32_t>(i)) ++phase;
+    run_phases(static_cast<uint32_t>(first), static_cast<uint32_t>(phase));
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const Val out = plan.ops[i].out;
+    const ValInfo& info = plan.info(out);
+    sink({.op = i,
+          .data = f32(out.id, 0),
+          .rows = info.outputs_only ? static_cast<int64_t>(step.out_rows.size()) : step.rows(),
+          .cols = info.is_ids ? 0 : info.cols,
+          .seconds = seconds});
+  }
+}
+
+void CpuProgram::begin(const Step& step, std::span<float> logits) {
+  const Plan& plan = *machine_.plan;
+  CHECK(step.rows() <= limits_.rows && static_cast<int32_t>(step.out_rows.size()) <= limits_.outputs &&
+            static_cast<int32_t>(step.seqs.size()) <= limits_.seqs,
+        "{} rows, {} outputs, {} sequences in a program for {}, {}, {}", step.rows(), step.out_rows.size(),
+        step.seqs.size(), limits_.rows, limits_.outputs, limits_.seqs);
+  const size_t out_rows = plan.info(plan.logits).outputs_only ? step.out_rows.size() : step.tokens.size();
+  CHECK(logits.size() >= out_rows * static_cast<size_t>(plan.info(plan.logits).cols));
+  step_ = &step;
+  base_[static_cast<size_t>(plan.logits.id)] = reinterpret_cast<std::byte*>(logits.data());
+  for (size_t s = 0; s < step.seqs.size(); ++s) {
+    const SeqRows& seq = step.seqs[s];
+    for (int32_t i = 0; i < seq.n_rows; ++i) {
+      const auto row = static_cast<size_t>(seq.first_row + i);
+      position_[row] = seq.position + i;
+      seq_of_row_[row] = static_cast<int32_t>(s);
+      n_parts_[row] = 0;
+    }
+  }
+  if (!plan.kv_layers.empty()) plan_attention();
+}
+
+void CpuProgram::plan_attention() {
+  int64_t tiles = 0;
+  for (const SeqRows& seq : step_->seqs) tiles += ceil_div(seq.n_rows, kTileRows);
+  const int64_t wanted = ceil_div<int64_t>(kTasksAThread * machine_.pool->size(), least_kv_heads_);
+  const auto most_parts = static_cast<int32_t>(tiles == 0 ? 1 : ceil_div(wanted, tiles));
+  n_tasks_ = 0;
+  int32_t parts = 0;
+  for (size_t s = 0; s < step_->seqs.size(); ++s) {
+    const SeqRows& seq = step_->seqs[s];
+    const auto index = static_cast<int32_t>(s);
+    const int32_t pages = ceil_div(seq.position + seq.n_rows, kPageTokens);
+    const int32_t split = seq.n_rows == 1 ? std::min(most_parts, pages / kPartPages) : 1;
+    if (split > 1) {
+      CHECK(parts + split <= attend_parts_, "{} parts of attention", parts + split);
+      const auto row = static_cast<size_t>(seq.first_row);
+      first_part_[row] = parts;
+      n_parts_[row] = split;
+      for (int32_t i = 0; i < split; ++i) {
+        tasks_[static_cast<size_t>(n_tasks_++)] = {index,  seq.first_row, 1, pages * i / split, pages * (i + 1) / split,
+                                                   parts++};
+      }
+      continue;
+    }
+    for (int32_t row = (seq.n_rows - 1) / kTileRows * kTileRows; row >= 0; row -= kTileRows) {  // longest first
+      const int32_t rows = std::min(kTileRows, seq.n_rows - row);
+      const int32_t seen = ceil_div(seq.position + row + rows, kPageTokens);
+      tasks_[static_cast<size_t>(n_tasks_++)] = {index, seq.first_row + row, rows, 0, seen, -1};
+    }
+  }
+}
+
+// ---- The walk ----
+
+void CpuProgram::run_phases(uint32_t first, uint32_t last) {
+  last_phase_ = last;
+  advance(first, 0);
+  if (relay_.phase() < last) machine_.pool->run([this](int thread) { walk(thread); });
+}
+
+void CpuProgram::walk(int thread) {
+  for (uint32_t phase = relay_.phase(); phase < last_phase_; phase = relay_.wait_past(phase)) {
+    const Phase& p = schedule_.phases[phase];
+    const uint32_t grain = this->grain(p);
+    while (const Relay::Range range = relay_.claim(phase, grain)) {
+      run_range(p, range, thread);
+      if (relay_.finish(range)) advance(phase + 1, thread);
+    }
+  }
+}
+
+/// Does what is not worth waking anybody for and opens the next phase that is.
+void CpuProgram::advance(uint32_t phase, int thread) {
+  for (; phase < last_phase_; ++phase) {
+    const Phase& p = schedule_.phases[phase];
+    const uint32_t n = items(p);
+    if (n > 0 && !serial(p)) return relay_.open(phase, n);
+    run_range(p, {0, n}, thread);
+  }
+  relay_.open(last_phase_, 0);
+}
+
+int64_t CpuProgram::node_items(const Node& n) const {
+  const auto seqs = static_cast<int64_t>(step_->seqs.size());
+  switch (n.kind) {
+    case NodeKind::kAttend:
+      return int64_t{n_tasks_} * args<AttendArgs>(n).kv_heads;
+    case NodeKind::kConv:
+      return seqs * ceil_div(machine_.plan->info(op(n).out).cols, kConvChannels);
+    case NodeKind::kDelta:
+      return seqs * args<DeltaRuleArgs>(n).v_heads;
+    case NodeKind::kExpertLinear: {
+      const int64_t chunks =
+          ceil_div(machine_.weights.matrix(args<ExpertLinearArgs>(n).weight).rows, expert_chunk_rows(n));
+      return groupings_[static_cast<size_t>(n.extra)].n_active * chunks;
+    }
+    default:
+      return 0;  // a linear: its chunks were cut beforehand
+  }
+}
+
+uint32_t CpuProgram::items(const Phase& p) const {
+  if (p.work == Work::kOnce) return 1;
+  if (p.work == Work::kRows) return static_cast<uint32_t>(p.outputs ? step_->out_rows.size() : step_->tokens.size());
+  auto n = static_cast<int64_t>(chunks(p).size());
+  for (const int32_t node : p.nodes) n += node_items(schedule_.nodes[static_cast<size_t>(node)]);
+  return static_cast<uint32_t>(n);
+}
+
+uint32_t CpuProgram::grain(const Phase& p) const {
+  if (p.work != Work::kRows) return 1;
+  return std::clamp<uint32_t>(items(p) / static_cast<uint32_t>(4 * machine_.pool->size()), 1, 32);
+}
+
+void CpuProgram::run_range(const Phase& p, Relay::Range range, int thread) {
+  if (range.begin == range.end) return;
+  switch (p.work) {
+    case Work::kRows:
+      for (uint32_t row = range.begin; row < range.end; ++row) {
+        for (const int32_t n : p.nodes) row_node(schedule_.nodes[static_cast<size_t>(n)], row, thread);
+      }
+      break;
+    case Work::kOnce:
+      for (const int32_t n : p.nodes) group_experts(schedule_.nodes[static_cast<size_t>(n)]);
+      break;
+    case Work::kItems:
+      for (uint32_t i = range.begin; i < range.end; ++i) run_item(p, i, thread);
+      break;
+  }
+}
+
+void CpuProgram::run_item(const Phase& p, int64_t item, int thread) {
+  const std::vector<Chunk>& cut = chunks(p);
+  if (item < static_cast<int64_t>(cut.size())) {
+    const Chunk& c = cut[static_cast<size_t>(item)];
+    return linear(schedule_.nodes[static_cast<size_t>(c.node)], c.begin, c.end);
+  }
+  item -= static_cast<int64_t>(cut.size());
+  for (const int32_t index : p.nodes) {
+    const Node& n = schedule_.nodes[static_cast<size_t>(index)];
+    const int64_t items = node_items(n);
+    if (item >= items) {
+      item -= items;
+      continue;
+    }
+    switch (n.kind) {
+      case NodeKind::kAttend:
+        return attend(n, item, thread);
+      case NodeKind::kConv:
+        return conv(n, item);
+      case NodeKind::kDelta:
+        return delta(n, item, thread);
+      default:
+        return expert_linear(n, item, thread);
+    }
+  }
+}
+
+}  // namespace tern::cpu

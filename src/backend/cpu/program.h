@@ -1,0 +1,136 @@
+// A compiled plan of the CPU backend and the walk over it.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/cache_memory.h"
+#include "backend/cpu/ops.h"
+#include "backend/cpu/relay.h"
+#include "backend/cpu/schedule.h"
+#include "base/memory.h"
+#include "base/thread_pool.h"
+
+namespace tern::cpu {
+
+/// What every program of a backend shares.
+struct Machine {
+  const Plan* plan = nullptr;
+  const Ops* ops = nullptr;
+  Weights weights;
+  CacheMemory cache;
+  std::unique_ptr<ThreadPool> pool;
+};
+
+/// One tile of attention of a Step: the same for every layer.
+struct AttendTask {
+  int32_t seq, row, rows;        // query rows [row, row + rows) of the batch
+  int32_t page_begin, page_end;  // of the sequence
+  int32_t part;                  // index of its partial result, -1 when it is the whole
+};
+
+/// How the rows of a Step spread over experts: slot order is by expert, then by row.
+struct Grouping {
+  struct Active {
+    int32_t expert, first, count;  // slots [first, first + count)
+  };
+  std::vector<int32_t> slot_of_pair{}, pair_of_slot{};  // pair = row * used + j
+  std::vector<int32_t> next{};                          // one an expert: counting sort
+  std::vector<Active> active{};                         // the first n_active are valid
+  int32_t n_active = 0, used = 0, experts = 0;
+};
+
+class CpuProgram final : public Program {
+ public:
+  CpuProgram(const Machine& machine, const ProgramLimits& limits, bool eager);
+
+  /// Runs every phase of a Step; `logits` [out_rows, n_vocab].
+  void run(const Step& step, std::span<float> logits);
+  /// The same op by op; `seen(op, data, rows, seconds)` right after each. The schedule must be eager.
+  void run_traced(const Step& step, std::span<float> logits, const std::function<void(const OpTrace&)>& sink);
+  bool eager() const { return eager_; }
+  const ProgramLimits& limits() const { return limits_; }
+  const Schedule& schedule() const { return schedule_; }
+
+ private:
+  // ---- A Step (program.cpp) ----
+  void begin(const Step& step, std::span<float> logits);
+  void plan_attention();
+  void run_phases(uint32_t first, uint32_t last);
+  void walk(int thread);
+  void advance(uint32_t phase, int thread);
+  bool serial(const Phase& p) const { return machine_.pool->size() == 1 || (p.light && rows() <= 1); }
+  uint32_t items(const Phase& p) const;
+  uint32_t grain(const Phase& p) const;
+  int64_t node_items(const Node& n) const;
+  void run_range(const Phase& p, Relay::Range range, int thread);
+  void run_item(const Phase& p, int64_t item, int thread);
+  int64_t rows() const { return step_->rows(); }
+  const std::vector<Chunk>& chunks(const Phase& p) const { return rows() <= kFewRows ? p.few : p.many; }
+
+  // ---- Rows (program_rows.cpp) ----
+  void row_node(const Node& n, int64_t row, int thread);
+  void row_op(const Node& n, const Op& op, int64_t row, int thread);
+  void angles(const Node& n, int64_t row, int thread);
+  void round_row(const Node& n, int64_t row, int thread);
+  void round_experts(const Node& n, int64_t row, int thread);
+  void write_kv(const Node& n, int64_t row, int thread);
+  void merge_parts(const Node& n, int64_t row, int thread);
+  void group_experts(const Node& n);
+
+  // ---- Items (program_items.cpp) ----
+  void linear(const Node& n, int64_t row_begin, int64_t row_end);
+  void attend(const Node& n, int64_t item, int thread);
+  void conv(const Node& n, int64_t item);
+  void delta(const Node& n, int64_t item, int thread);
+  void expert_linear(const Node& n, int64_t item, int thread);
+  int64_t expert_chunk_rows(const Node& n) const;
+
+  const Op& op(const Node& n) const { return machine_.plan->ops[static_cast<size_t>(n.op)]; }
+  template <typename Args>
+  const Args& args(const Node& n) const {
+    return *std::get_if<Args>(&op(n).args);
+  }
+  std::byte* at(int32_t buffer, int64_t row, int thread) const {
+    const auto i = static_cast<size_t>(buffer);
+    return base_[i] + row * row_step_[i] + thread * thread_step_[i];
+  }
+  float* f32(int32_t buffer, int64_t row, int thread = 0) const {
+    return reinterpret_cast<float*>(at(buffer, row, thread));
+  }
+  int32_t* i32(int32_t buffer, int64_t row, int thread = 0) const {
+    return reinterpret_cast<int32_t*>(at(buffer, row, thread));
+  }
+  float* scratch(int thread) const {
+    return reinterpret_cast<float*>(scratch_.data() + thread * scratch_step_ + schedule_.local_bytes);
+  }
+
+  const Machine& machine_;
+  const ProgramLimits limits_;
+  const bool eager_;
+  Schedule schedule_;
+  Memory arena_, scratch_;
+  int64_t scratch_step_ = 0;  // of one thread: local buffers, then whatever an item needs
+  std::vector<std::byte*> base_;
+  std::vector<int64_t> row_step_, thread_step_;
+  int64_t attend_parts_ = 0;
+  int32_t least_kv_heads_ = 1;
+
+  // Of the current Step.
+  const Step* step_ = nullptr;
+  std::vector<int32_t> position_, seq_of_row_;
+  std::vector<int32_t> first_part_, n_parts_;  // of a row's attention; 0 parts: nothing to merge
+  std::vector<AttendTask> tasks_;
+  int32_t n_tasks_ = 0;
+  std::vector<Grouping> groupings_;
+  Relay relay_;
+  uint32_t last_phase_ = 0;
+};
+
+/// Rows of a tile of attention: enough query vectors for one reading of a page of keys.
+inline constexpr int32_t kTileRows = 16;
+inline constexpr int64_t kConvChannels = 512;  // of one item of a convolution
+inline constexpr int64_t kExpertRows = 64;     // activation rows of one expert product at a time
+
+}  // namespace tern::cpu
