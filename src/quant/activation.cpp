@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/float16.h"
 #include "quant/rounding.h"
 
 namespace tern::quant {
@@ -18,6 +19,11 @@ int nearest_even(float v) noexcept {
 void round_group(std::span<const float> x, float multiplier, int8_t* q) noexcept {
   for (size_t i = 0; i < x.size(); ++i)
     q[i] = static_cast<int8_t>(std::clamp(nearest_even(x[i] * multiplier), -128, 127));
+}
+
+/// The scale of kI8x32: rounded to f16 where that is a normal number, otherwise left in f32.
+float half_scale(float d) noexcept {
+  return d >= 0x1p-14f && d <= 65504.0f ? f16_to_f32(f32_to_f16(d)) : d;
 }
 
 }  // namespace
@@ -51,7 +57,7 @@ void quantize_row(Activation rule, std::span<const float> x, int8_t* q, float* s
     const std::span<const float> part = x.subspan(begin, std::min(group, x.size() - begin));
     const float amax = max_magnitude(part.data(), static_cast<int>(part.size()));
     const bool zero = amax < kSmallestAmax;
-    scale[begin / group] = zero ? 0.0f : amax / 127.0f;
+    scale[begin / group] = zero ? 0.0f : rule == Activation::kI8x32 ? half_scale(amax / 127.0f) : amax / 127.0f;
     round_group(part, zero ? 0.0f : 127.0f / amax, q + begin);
   }
 }

@@ -12,8 +12,9 @@ namespace tern::quant {
 /// `ref` implements each exactly and fast kernels agree with it to the last integer.
 enum class Activation : uint8_t {
   kF32,     // no rounding
-  kI8x32,   // int8 in groups of 32 along the row: scale = amax / 127 (f32), q = nearest_even(x * (127 / amax))
-  kI8x128,  // the same in groups of 128
+  kI8x32,   // int8 in groups of 32 along the row: q = nearest_even(x * (127 / amax)), scale = amax / 127 rounded to
+            // f16 where that is a normal f16 (2^-14 .. 65504), as llama.cpp rounds before Q8_0 and Q4_0, otherwise f32
+  kI8x128,  // the same in groups of 128, with the scale in f32
   kI8x256,  // the same in groups of 256
   kI8Row,   // one scale a row (BitNet): s = f32(127 / max(1e-5, amax)), q = nearest_even(x * s), value = q / s
 };

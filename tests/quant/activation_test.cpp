@@ -1,4 +1,5 @@
 #include "quant/activation.h"
+#include "base/float16.h"
 
 #include <gtest/gtest.h>
 
@@ -86,10 +87,18 @@ TEST_P(ActivationGroups, AShortLastGroupIsAGroup) {
   std::vector<float> x(group + 5, 1.0f);
   x.back() = 4.0f;
   const Quantized r = quantize(GetParam(), x);
-  EXPECT_EQ(r.scale, (std::vector<float>{1.0f / 127.0f, 4.0f / 127.0f}));
+  const auto scale = [](float d) { return GetParam() == Activation::kI8x32 ? f16_to_f32(f32_to_f16(d)) : d; };
+  EXPECT_EQ(r.scale, (std::vector<float>{scale(1.0f / 127.0f), scale(4.0f / 127.0f)}));
   EXPECT_EQ(r.q[0], 127);
   EXPECT_EQ(r.q[group], 32);  // 31.75
   EXPECT_EQ(r.q.back(), 127);
+}
+
+TEST(ActivationI8x32, ScalesBeyondNormalF16StayF32) {
+  for (const float amax : {1e-3f, 1e9f}) {
+    const std::vector<float> x(32, amax);
+    EXPECT_EQ(quantize(Activation::kI8x32, x).scale[0], amax / 127.0f) << amax;
+  }
 }
 
 TEST_P(ActivationGroups, ExtremeMagnitudesStayInRange) {
