@@ -1,7 +1,6 @@
 // Tensor types of GGUF: id, name, block geometry. The one table of what a type is on disk; how to decode it is quant/.
 // Source: ggml's enum as of autumn 2026, BitNet's I2_S family and PrismML's PQ2_0 / PTQ1_0 (docs/formats.md).
 #pragma once
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>

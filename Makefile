@@ -1,0 +1,22 @@
+# The two commands of a newcomer: `make demo` and `make test`. Everything else is cmake presets (CMakePresets.json).
+.PHONY: demo test deps deps-build build check format clean
+DEMO_QUESTION ?= What does "river" mean?
+
+demo: deps-build
+	cmake --preset release -DTERN_TESTS=OFF >/dev/null
+	cmake --build --preset release --target tern
+	build/release/tern run "$(DEMO_QUESTION)"
+
+test: deps
+	cmake --preset release -DTERN_TESTS=ON >/dev/null
+	cmake --build --preset release
+	ctest --preset release --timeout 900
+
+deps:
+	scripts/deps.sh
+deps-build:
+	scripts/deps.sh build
+format:
+	git ls-files '*.cpp' '*.h' '*.inl' | xargs clang-format -i
+clean:
+	rm -rf build

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Installs what the build and the tests need: Debian packages, then the pinned npm packages the tests compare with.
+# Quick when everything is there. `scripts/deps.sh build` leaves out what only the tests need.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build_packages=(g++ cmake ninja-build make pkg-config ccache libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
+                libpcre2-dev libutf8proc-dev)
+test_packages=(libgtest-dev libbenchmark-dev python3 python3-jinja2 clang lld libclang-rt-14-dev clang-format clang-tidy)
+
+packages=("${build_packages[@]}")
+[ "${1:-all}" = build ] || packages+=("${test_packages[@]}")
+# A Node.js of another origin brings its own npm, which Debian's npm package would conflict with.
+if [ "${1:-all}" != build ] && ! command -v npm >/dev/null; then packages+=(nodejs npm); fi
+
+missing=()
+for p in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f='${Status}' "$p" 2>/dev/null)" = "install ok installed" ] || missing+=("$p")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  sudo=""
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  echo "Installing: ${missing[*]}"
+  $sudo apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+if [ "${1:-all}" != build ] && ! cmp -s tests/npm/package-lock.json tests/npm/node_modules/.installed; then
+  npm ci --prefix tests/npm --no-audit --no-fund --loglevel=error
+  cp tests/npm/package-lock.json tests/npm/node_modules/.installed
+fi
