@@ -32,6 +32,7 @@ struct Writer::Impl {
   }
 
   void append(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;  // fwrite must not see the null pointer of an empty vector
     if (std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) io_failed("write");
   }
 
