@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "base/error.h"
-#include "base/float16.h"
 #include "quant/rounding.h"
 
 namespace tern::quant {
@@ -19,11 +18,6 @@ int nearest_even(float v) noexcept {
 void round_group(std::span<const float> x, float multiplier, int8_t* q) noexcept {
   for (size_t i = 0; i < x.size(); ++i)
     q[i] = static_cast<int8_t>(std::clamp(nearest_even(x[i] * multiplier), -128, 127));
-}
-
-/// The scale of kI8x32: rounded to f16 where that is a normal number, otherwise left in f32.
-float half_scale(float d) noexcept {
-  return d >= 0x1p-14f && d <= 65504.0f ? f16_to_f32(f32_to_f16(d)) : d;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/float16.h"
 #include "quant/format.h"
 
 namespace tern::quant {
@@ -10,6 +11,11 @@ namespace tern::quant {
 /// A group whose largest magnitude is below this rounds to all zeros with scale 0: 127/amax would leave the range of
 /// f32.
 inline constexpr float kSmallestAmax = 0x1p-100f;
+
+/// The scale of kI8x32: rounded to f16 where that is a normal number, otherwise left in f32.
+static constexpr float half_scale(float d) noexcept {
+  return d >= 0x1p-14f && d <= 65504.0f ? f16_to_f32(f32_to_f16(d)) : d;
+}
 
 /// Elements a group of `rule` covers in a row of `cols` (cols itself for kI8Row; 0 for kF32).
 int64_t activation_group(Activation rule, int64_t cols) noexcept;

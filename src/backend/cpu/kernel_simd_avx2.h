@@ -15,7 +15,6 @@ namespace {
 
 struct Simd {
   static constexpr int kLanes = 8;
-  static constexpr bool kByteTable128 = false;
 #ifdef __AVXVNNI__
   static constexpr bool kSignedBytes = false;
 #else
@@ -63,6 +62,9 @@ struct Simd {
   template <int N>
   static Int shl(Int a) {
     return _mm256_slli_epi32(a, N);
+  }
+  static Int shift_left(Int a, int n) {
+    return _mm256_sll_epi32(a, _mm_cvtsi32_si128(n));
   }
   static Int add8(Int a, Int b) {
     return _mm256_add_epi8(a, b);

@@ -17,7 +17,6 @@ namespace {
 struct Simd {
   static constexpr int kLanes = 16;
   static constexpr bool kSignedBytes = false;
-  static constexpr bool kByteTable128 = true;
   static constexpr int kTilePanels = 2, kTileActs = 6;  // 12 integer + 12 float accumulators, 2 weights, 1 activation
   static constexpr int kFloatRows = 4, kFloatActs = 6;
   using Int = __m512i;
@@ -45,6 +44,7 @@ struct Simd {
   static Int shl(Int a) {
     return _mm512_slli_epi32(a, N);
   }
+  static Int shift_left(Int a, int n) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n)); }
   static Int add8(Int a, Int b) { return _mm512_add_epi8(a, b); }
   static Int sub8(Int a, Int b) { return _mm512_sub_epi8(a, b); }
   static Int min_u8(Int a, Int b) { return _mm512_min_epu8(a, b); }

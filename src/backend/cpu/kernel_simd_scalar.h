@@ -15,7 +15,6 @@ namespace {
 struct Simd {
   static constexpr int kLanes = 4;
   static constexpr bool kSignedBytes = true;            // 8-bit codes are signed bytes; otherwise they are stored + 128
-  static constexpr bool kByteTable128 = false;          // table128 exists: base-3 layouts are worth their decoding
   static constexpr int kTilePanels = 1, kTileActs = 2;  // accumulators of the integer tile
   static constexpr int kFloatRows = 2, kFloatActs = 2;  // and of the float tile
   struct Int {
@@ -82,6 +81,9 @@ struct Simd {
   template <int N>
   static Int shl(Int a) {
     return make([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << N); });
+  }
+  static Int shift_left(Int a, int n) {
+    return make([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << n); });
   }
   static Int add8(Int a, Int b) {
     return bytes(a, b, [](int x, int y) { return x + y; });

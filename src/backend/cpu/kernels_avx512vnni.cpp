@@ -1,4 +1,5 @@
 #define TERN_TIER "avx512vnni"
+#define TERN_BASE3
 #include "backend/cpu/kernel_simd_avx512.h"
 // The vectors first: the bodies are written over them.
 #include "backend/cpu/kernel_table.inl"

@@ -1,0 +1,416 @@
+// The integer products: panels of kLanes rows packed as (Codes, Scales), activations rounded by a rule.
+//
+// One activation row: each unit is unpacked in registers and multiplied at once; four columns of the activation are
+// broadcast to all lanes, so nothing is added across lanes. More rows: kPanelColumns columns of kTilePanels panels are
+// unpacked to bytes in the L1 cache and reused by every activation row, kTileActs at a time.
+#pragma once
+#include "backend/cpu/kernel_act.inl"
+#include "backend/cpu/kernel_blocks.inl"
+
+namespace tern::cpu {
+namespace {
+
+/// What the tiled product needs to know of a layout. Formats that agree in it share one body.
+template <int kSegmentColumns, int64_t kGroupColumns, int kCodes, bool kWithBias, bool kWithScale, bool kWithOffset>
+struct Shape {
+  /// Columns of one integer sum: neither the weights' nor the activations' scale changes inside.
+  static constexpr int kSegment = kSegmentColumns, kSteps = kSegment / 4;
+  static constexpr int64_t kGroup = kGroupColumns;  // columns under one activation scale
+  static constexpr bool kRow = kGroup > (int64_t{1} << 32);
+  static constexpr bool kOneScale = kSegment == kGroup;
+  static constexpr int kSumLevel = sum_level(kSegment);
+  static constexpr int kMaxCode = kCodes;
+  static constexpr bool kBiased = kWithBias, kScaled = kWithScale, kOffset = kWithOffset;
+};
+
+template <typename B, typename C, typename S, Activation R>
+struct Product {
+  using Block = B;
+  using Codes = C;
+  using Scales = S;
+  static constexpr Activation kRule = R;
+  static constexpr int kUnit = Codes::kUnit;
+  static constexpr int64_t kGroup = group_of(R);
+  static constexpr int kSegment = static_cast<int>(kGroup < Scales::kSegment ? kGroup : Scales::kSegment);
+  /// The tile cares for the codes only where they limit the chain of byte products, or are signed bytes.
+  static constexpr bool kAnyCode = Simd::kChain<Codes::kMaxCode> >= kSegment / 4 && Codes::kMaxCode <= 127;
+  static constexpr int kTileCode = kAnyCode || !Simd::kSignedBytes ? 1 : Codes::kMaxCode;
+  using Tile = Shape<kSegment, kGroup, kTileCode, Codes::kBias != 0, Scales::kScaled, Scales::kOffset>;
+  static constexpr bool kRow = Tile::kRow;
+  static constexpr int kSegments = kUnit / kSegment, kSegmentSteps = kSegment / 4;
+  static constexpr int kBias = Codes::kBias, kBiasShift = kBias == 0 ? 0 : __builtin_ctz(kBias);
+  static constexpr int kMaxCode = Codes::kMaxCode;
+  static_assert(kUnit % kSegment == 0 && (kRow || kUnit % kGroup == 0) && (kBias & (kBias - 1)) == 0);
+  /// Independent partial sums of a segment: enough to hide the latency of a byte product, and within the Part's range.
+  static constexpr int kForLatency = kSegmentSteps >= 32 ? 4 : kSegmentSteps >= 16 ? 2 : 1;
+  static constexpr int kForRange = (kSegmentSteps + Simd::kChain<kMaxCode> - 1) / Simd::kChain<kMaxCode>;
+  static constexpr int kWays = kForLatency > kForRange ? kForLatency : kForRange;
+
+  static int64_t codes_bytes(int64_t cols) { return cols / kUnit * Codes::kUnitBytes; }
+  static int64_t panel_bytes(int64_t cols) {
+    return round_up(codes_bytes(cols) + cols / kUnit * Scales::kUnitBytes, 64);
+  }
+  static bool supports(int64_t, int64_t cols) noexcept { return cols % kUnit == 0; }
+  static size_t packed_bytes(int64_t rows, int64_t cols) noexcept {
+    return static_cast<size_t>(parts(rows, kLanes) * panel_bytes(cols));
+  }
+};
+
+template <typename P>
+void pack_panel(const std::byte* rows_bytes, int64_t rows, int64_t cols, std::byte* panel) {
+  using Block = typename P::Block;
+  constexpr int kBlocks = P::kUnit / Block::kElements;
+  const int64_t row_bytes = cols / Block::kElements * static_cast<int64_t>(sizeof(Block));
+  std::byte* scales = panel + P::codes_bytes(cols);
+  for (int64_t u = 0; u < cols / P::kUnit; ++u) {
+    for (int r = 0; r < kLanes; ++r) {
+      UnitRow unit;
+      if (r < rows) {
+        const auto* block = reinterpret_cast<const Block*>(rows_bytes + r * row_bytes) + u * kBlocks;
+        for (int i = 0; i < kBlocks; ++i) split(block[i], unit, i);
+      } else {
+        unit = {};  // lanes past the last row: never stored
+      }
+      P::Codes::put(unit.codes, panel + u * P::Codes::kUnitBytes, r);
+      P::Scales::put(unit, scales + u * P::Scales::kUnitBytes, r);
+    }
+  }
+}
+
+template <typename P>
+void pack(const std::byte* tensor, int64_t rows, int64_t cols, std::byte* packed, int64_t row_begin,
+          int64_t row_end) noexcept {
+  const int64_t row_bytes = cols / P::Block::kElements * static_cast<int64_t>(sizeof(typename P::Block));
+  for (int64_t row = row_begin; row < row_end; row += kLanes) {
+    pack_panel<P>(tensor + row * row_bytes, rows - row < kLanes ? rows - row : kLanes, cols,
+                  packed + row / kLanes * P::panel_bytes(cols));
+  }
+}
+
+template <typename P>
+bool holds_ternary(const std::byte* tensor, int64_t rows, int64_t cols) noexcept {
+  const auto* block = reinterpret_cast<const typename P::Block*>(tensor);
+  for (int64_t i = 0; i < rows * cols / P::Block::kElements; ++i) {
+    if (has_code_3(block[i])) return false;
+  }
+  return true;
+}
+
+/// A row of activations from some column on.
+template <typename P>
+struct ActRow {
+  const std::byte* q;
+  const float* scales;
+  const int32_t* sums;
+
+  ActRow(const std::byte* row, const ActOffsets& at)
+      : q(row),
+        scales(reinterpret_cast<const float*>(row + at.scales)),
+        sums(reinterpret_cast<const int32_t*>(row + at.sums[P::Tile::kSumLevel])) {}
+};
+
+/// The sum of a segment as weights see it: biased codes corrected by the sum of its activations.
+template <bool kBiased>
+TERN_INLINE inline Float corrected(Int sum, const int32_t* act_sum, int bias_shift) {
+  if constexpr (kBiased) sum = Simd::sub32(sum, Simd::shift_left(Simd::splat32(act_sum), bias_shift));
+  return Simd::to_float(sum);
+}
+
+/// The scale by which a finished group enters the sum of a row; kI8Row divides once at the end instead.
+template <typename P>
+TERN_INLINE inline Float group_scale_of(const ActRow<P>& x, int64_t group) {
+  return Simd::splat_f(x.scales[group]);
+}
+
+template <typename P>
+TERN_INLINE inline Float finished(Float total, const Matrix& w, const float* scales) {
+  if constexpr (P::kRow) total = Simd::div(total, Simd::splat_f(scales[0]));
+  return Simd::mul(total, Simd::splat_f(w.tensor_scale));
+}
+
+inline void store_rows(float* out, int64_t rows, Float v) {
+  if (rows >= kLanes) return Simd::store_f(out, v);
+  float lanes[kLanes];
+  Simd::store_f(lanes, v);
+  for (int64_t r = 0; r < rows; ++r) out[r] = lanes[r];
+}
+
+/// total + the product of unit u of a panel with one activation row.
+template <typename P>
+TERN_INLINE inline Float unit_product(const std::byte* codes, const std::byte* scales, const ActRow<P>& x, int64_t u,
+                                      Float total) {
+  using Codes = typename P::Codes;
+  using Scales = typename P::Scales;
+  const std::byte* q = x.q + u * P::kUnit;
+  const int32_t* sums = x.sums + u * P::kSegments;
+  Simd::Part part[P::kWays];
+  for (auto& p : part) p = Simd::begin();
+  Float group = Simd::zero_f();
+  unroll<Codes::kQuanta>([&](auto quantum) TERN_INLINE {
+    Int w[Codes::kSteps];
+    Codes::template quantum<quantum.value>(codes, w);
+    unroll<Codes::kSteps>([&](auto d) TERN_INLINE {
+      constexpr int kStep = decltype(quantum)::value * Codes::kSteps + decltype(d)::value;
+      if constexpr (kStep < P::kUnit / 4) {
+        auto& p = part[kStep % P::kWays];
+        p = Simd::dot<P::kMaxCode>(p, w[d.value], Simd::splat32(q + 4 * kStep));
+        if constexpr ((kStep + 1) % P::kSegmentSteps == 0) {
+          constexpr int kSeg = kStep / P::kSegmentSteps;
+          constexpr int kScale = kSeg * P::kSegment / Scales::kSegment;
+          Int sum = Simd::end<P::kMaxCode>(part[0]);
+          unroll<P::kWays - 1>([&](auto i)
+                                   TERN_INLINE { sum = Simd::add32(sum, Simd::end<P::kMaxCode>(part[i.value + 1])); });
+          for (auto& v : part) v = Simd::begin();
+          const Float value = corrected<P::kBias != 0>(sum, sums + kSeg, P::kBiasShift);
+          if constexpr (Scales::kScaled) {
+            group = Simd::fma(value, Scales::scale(scales, kScale), group);
+          } else {
+            group = Simd::add(value, group);
+          }
+          if constexpr (Scales::kOffset) {
+            group = Simd::fma(Scales::offset(scales, kScale), Simd::splat_f(static_cast<float>(sums[kSeg])), group);
+          }
+          if constexpr (!P::kRow && (kStep + 1) * 4 % P::kGroup == 0) {
+            constexpr int kGroup = static_cast<int>(kStep * 4 / P::kGroup);
+            total = Simd::fma(group, group_scale_of<P>(x, u * (P::kUnit / P::kGroup) + kGroup), total);
+            group = Simd::zero_f();
+          }
+        }
+      }
+    });
+  });
+  return P::kRow ? Simd::add(total, group) : total;
+}
+
+/// Bytes ahead of the unit being multiplied that are asked for.
+constexpr int kPrefetch = 1536;
+
+template <typename P>
+void matvec(const MatmulArgs& a) {
+  const Matrix& w = *a.w;
+  const ActRow<P> x(a.act, ActOffsets(P::kRule, w.cols));
+  const int64_t units = w.cols / P::kUnit, panel_bytes = P::panel_bytes(w.cols), codes_bytes = P::codes_bytes(w.cols);
+  for (int64_t row = a.row_begin; row < a.row_end; row += kLanes) {
+    const std::byte* codes = w.data + row / kLanes * panel_bytes;
+    const std::byte* scales = codes + codes_bytes;
+    Float total = Simd::zero_f();
+    for (int64_t u = 0; u < units; ++u) {
+      for (int i = 0; i < P::Codes::kUnitBytes; i += 64) Simd::prefetch(codes + kPrefetch + i);
+      total = unit_product<P>(codes, scales, x, u, total);
+      codes += P::Codes::kUnitBytes;
+      scales += P::Scales::kUnitBytes;
+    }
+    store_rows(a.out + row, a.row_end - row, finished<P>(total, w, x.scales));
+  }
+}
+
+constexpr int kPanelColumns = 512;
+/// Activation rows that share one unpacking of the weights; their running sums stay in the L1 cache.
+constexpr int kActChunk = 96;
+
+/// kPanelColumns columns of one panel as bytes and f32 scales.
+template <typename T>
+struct Unpacked {
+  alignas(64) std::byte codes[kPanelColumns / 4 * kVector];
+  alignas(64) float scales[kPanelColumns / T::kSegment * kLanes];
+  alignas(64) float offsets[T::kOffset ? kPanelColumns / T::kSegment * kLanes : kLanes];
+};
+
+template <typename P>
+void unpack(const std::byte* codes, const std::byte* scales, int64_t units, Unpacked<typename P::Tile>& to) {
+  using Codes = typename P::Codes;
+  using Scales = typename P::Scales;
+  std::byte* out = to.codes;
+  int segment = 0;
+  for (int64_t u = 0; u < units; ++u) {
+    unroll<Codes::kQuanta>([&](auto quantum) TERN_INLINE {
+      Int w[Codes::kSteps];
+      Codes::template quantum<quantum.value>(codes, w);
+      unroll<Codes::kSteps>([&](auto d) TERN_INLINE {
+        constexpr int kStep = decltype(quantum)::value * Codes::kSteps + decltype(d)::value;
+        if constexpr (kStep < P::kUnit / 4) Simd::store(out + kStep * kVector, w[d.value]);
+      });
+    });
+    for (int s = 0; s < P::kSegments; ++s, ++segment) {
+      const int scale = s * P::kSegment / Scales::kSegment;
+      if constexpr (Scales::kScaled) Simd::store_f(to.scales + segment * kLanes, Scales::scale(scales, scale));
+      if constexpr (Scales::kOffset) Simd::store_f(to.offsets + segment * kLanes, Scales::offset(scales, scale));
+    }
+    out += P::kUnit / 4 * kVector;
+    codes += Codes::kUnitBytes;
+    scales += Scales::kUnitBytes;
+  }
+}
+
+/// A block of columns for some activation rows.
+struct TileArgs {
+  const std::byte* act;  // first row of the tile
+  const ActOffsets* at;
+  int64_t column;  // first column of the block
+  int64_t cols;    // columns of the block
+  int bias_shift;  // log2 of the bias of the codes
+  float* sums;     // [act][panel][lane], running over the blocks
+};
+
+/// sums += the product of kPanels unpacked panels with kActs activation rows over the block.
+template <typename T, int kPanels, int kActs>
+struct Tile {
+  static constexpr int chain() {
+    int steps = T::kSteps;
+    while (steps > Simd::kChain<T::kMaxCode>) steps /= 2;
+    return steps;
+  }
+  static constexpr int kChain = chain();  // divides kSteps, a power of two
+  using Sums = Int[kPanels][kActs];
+  using Totals = Float[kPanels][kActs];
+
+  /// f(panel, act) of every accumulator, unrolled.
+  template <typename F>
+  TERN_INLINE static void each(F&& f) {
+#pragma GCC unroll 8
+    for (int n = 0; n < kActs; ++n) {
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) f(p, n);
+    }
+  }
+
+  /// The integer sums of one segment.
+  TERN_INLINE static void segment(const std::byte* const (&codes)[kPanels], const std::byte* q, int64_t stride,
+                                  Sums& sum) {
+    each([&](int p, int n) TERN_INLINE { sum[p][n] = Simd::zero(); });
+#pragma GCC unroll 1
+    for (int first = 0; first < T::kSteps; first += kChain) {
+      Simd::Part part[kPanels][kActs];
+      each([&](int p, int n) TERN_INLINE { part[p][n] = Simd::begin(); });
+      constexpr int kUnrolled = kChain < 4 ? kChain : 4;
+      for (int i = first; i < first + kChain; i += kUnrolled) {
+        unroll<kUnrolled>([&](auto j) TERN_INLINE {
+          Int v[kPanels];
+          for (int p = 0; p < kPanels; ++p) v[p] = Simd::load(codes[p] + (i + j.value) * kVector);
+          each([&](int p, int n) TERN_INLINE {
+            part[p][n] = Simd::dot<T::kMaxCode>(part[p][n], v[p], Simd::splat32(q + n * stride + 4 * (i + j.value)));
+          });
+        });
+      }
+      each([&](int p, int n) TERN_INLINE {
+        const Int widened = Simd::end<T::kMaxCode>(part[p][n]);
+        sum[p][n] = kChain == T::kSteps ? widened : Simd::add32(sum[p][n], widened);
+      });
+    }
+  }
+
+  /// total += scale * (the running sums), which start anew.
+  template <typename Scale>
+  TERN_INLINE static void flush(float* sums, Totals& total, Scale&& scale) {
+    each([&](int p, int n) TERN_INLINE {
+      float* to = sums + (n * kPanels + p) * kLanes;
+      Simd::store_f(to, Simd::fma(total[p][n], Simd::splat_f(scale(n)), Simd::load_f(to)));
+      total[p][n] = Simd::zero_f();
+    });
+  }
+
+  static void run(const Unpacked<T>* w, const TileArgs& t) {
+    const int64_t stride = t.at->row_bytes;
+    const std::byte* q = t.act + t.column;
+    const std::byte* scales = t.act + t.at->scales + (T::kRow ? 0 : t.column / T::kGroup * 4);
+    const std::byte* act_sums = t.act + t.at->sums[T::kSumLevel] + t.column / T::kSegment * 4;
+    const auto act_scale = [&](int n, int64_t group)
+                               TERN_INLINE { return reinterpret_cast<const float*>(scales + n * stride)[group]; };
+    Totals total;
+    each([&](int p, int n) TERN_INLINE { total[p][n] = Simd::zero_f(); });
+    for (int64_t s = 0; s < t.cols / T::kSegment; ++s) {
+      Sums sum;
+      const std::byte* codes[kPanels];
+      for (int p = 0; p < kPanels; ++p) codes[p] = w[p].codes + s * T::kSteps * kVector;
+      segment(codes, q + s * T::kSegment, stride, sum);
+      each([&](int p, int n) TERN_INLINE {
+        const int32_t* act_sum = reinterpret_cast<const int32_t*>(act_sums + n * stride) + s;
+        const Float value = corrected<T::kBiased>(sum[p][n], act_sum, t.bias_shift);
+        if constexpr (!T::kScaled) {
+          total[p][n] = Simd::add(value, total[p][n]);
+          return;
+        }
+        Float scale = Simd::load_f(w[p].scales + s * kLanes);
+        if constexpr (T::kOneScale) scale = Simd::mul(scale, Simd::splat_f(act_scale(n, s)));
+        total[p][n] = Simd::fma(value, scale, total[p][n]);
+        if constexpr (T::kOffset) {
+          float x = static_cast<float>(*act_sum);
+          if constexpr (T::kOneScale) x *= act_scale(n, s);
+          total[p][n] = Simd::fma(Simd::load_f(w[p].offsets + s * kLanes), Simd::splat_f(x), total[p][n]);
+        }
+      });
+      if constexpr (!T::kOneScale && !T::kRow) {
+        if ((s + 1) * T::kSegment % T::kGroup == 0) {
+          flush(t.sums, total, [&](int n) TERN_INLINE { return act_scale(n, s * T::kSegment / T::kGroup); });
+        }
+      }
+    }
+    if constexpr (T::kOneScale || T::kRow) flush(t.sums, total, [](int) TERN_INLINE { return 1.0f; });
+  }
+};
+
+/// All activation rows of a chunk, the widest tiles first.
+template <typename T, int kPanels, int kActs>
+void tiles(const Unpacked<T>* w, TileArgs t, int64_t acts) {
+  for (; acts >= kActs; acts -= kActs) {
+    Tile<T, kPanels, kActs>::run(w, t);
+    t.act += kActs * t.at->row_bytes;
+    t.sums += kActs * kPanels * kLanes;
+  }
+  if constexpr (kActs > 1) {
+    if (acts > 0) tiles<T, kPanels, kActs - 1>(w, t, acts);
+  }
+}
+
+/// kTilePanels panels from `row` on for activation rows [first, first + acts). A panel past the end of the range is
+/// a copy of the first and not stored.
+template <typename P>
+void panels_product(const MatmulArgs& a, const ActOffsets& at, int64_t row, int64_t first, int64_t acts) {
+  constexpr int kPanels = Simd::kTilePanels;
+  const Matrix& w = *a.w;
+  const int64_t panel_bytes = P::panel_bytes(w.cols), codes_bytes = P::codes_bytes(w.cols);
+  const int64_t panels = parts(a.row_end - row, kLanes) < kPanels ? parts(a.row_end - row, kLanes) : kPanels;
+  alignas(64) float sums[kActChunk * kPanels * kLanes];
+  for (int64_t i = 0; i < acts * kPanels * kLanes; ++i) sums[i] = 0;
+  Unpacked<typename P::Tile> unpacked[kPanels];
+  for (int64_t column = 0; column < w.cols; column += kPanelColumns) {
+    const int64_t cols = w.cols - column < kPanelColumns ? w.cols - column : kPanelColumns;
+    for (int p = 0; p < kPanels; ++p) {
+      const std::byte* panel = w.data + (row / kLanes + (p < panels ? p : 0)) * panel_bytes;
+      const int64_t unit = column / P::kUnit;
+      unpack<P>(panel + unit * P::Codes::kUnitBytes, panel + codes_bytes + unit * P::Scales::kUnitBytes,
+                cols / P::kUnit, unpacked[p]);
+    }
+    const TileArgs t{.act = a.act + first * at.row_bytes,
+                     .at = &at,
+                     .column = column,
+                     .cols = cols,
+                     .bias_shift = P::kBiasShift,
+                     .sums = sums};
+    tiles<typename P::Tile, kPanels, Simd::kTileActs>(unpacked, t, acts);
+  }
+  for (int64_t n = 0; n < acts; ++n) {
+    const auto* scales = reinterpret_cast<const float*>(a.act + (first + n) * at.row_bytes + at.scales);
+    for (int64_t p = 0; p < panels; ++p) {
+      const int64_t from = row + p * kLanes;
+      store_rows(a.out + (first + n) * a.out_stride + from, a.row_end - from,
+                 finished<P>(Simd::load_f(sums + (n * kPanels + p) * kLanes), w, scales));
+    }
+  }
+}
+
+template <typename P>
+void matmul_int(const MatmulArgs& a) noexcept {
+  if (a.act_rows == 1) return matvec<P>(a);
+  const ActOffsets at(P::kRule, a.w->cols);
+  const int64_t chunk = round_up(parts(a.act_rows, parts(a.act_rows, kActChunk)), Simd::kTileActs);
+  for (int64_t first = 0; first < a.act_rows; first += chunk) {
+    const int64_t acts = a.act_rows - first < chunk ? a.act_rows - first : chunk;
+    for (int64_t row = a.row_begin; row < a.row_end; row += Simd::kTilePanels * kLanes) {
+      panels_product<P>(a, at, row, first, acts);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tern::cpu
