@@ -1,12 +1,13 @@
 // Which backends this build can make.
+#include "backend/cpu/cpu_backend.h"
 #include "backend/ref/ref_backend.h"
 #include "engine/model.h"
 
 namespace tern {
 
 std::unique_ptr<Backend> make_backend(BackendKind kind, int threads) {
-  (void)kind, (void)threads;
-  return make_ref_backend();
+  if (kind == BackendKind::kRef) return make_ref_backend();
+  return make_cpu_backend({.threads = threads});
 }
 
 }  // namespace tern

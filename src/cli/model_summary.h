@@ -1,0 +1,37 @@
+// What `tern show` and `tern plan` both say about a model.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/memory_need.h"
+#include "gguf/file.h"
+#include "plan/plan.h"
+
+namespace tern::cli {
+
+/// How much of a model is stored in which format.
+struct FormatShare {
+  std::string name;
+  int tensors = 0;
+  uint64_t parameters = 0, bytes = 0;
+  double bits_per_weight() const {
+    return parameters ? 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters) : 0;
+  }
+};
+/// By bytes, largest first.
+std::vector<FormatShare> format_mix(const gguf::File& file);
+/// Of all tensors together.
+double bits_per_weight(const gguf::File& file);
+
+/// The need at 4k, 32k and the trained context, where those are different, for one sequence.
+struct ContextNeed {
+  int32_t context = 0;
+  MemoryNeed need;
+};
+std::vector<ContextNeed> memory_at_contexts(const Plan& plan, Runner::Limits limits);
+
+/// "107,921,504" -> "108 M".
+std::string human_count(uint64_t n);
+
+}  // namespace tern::cli

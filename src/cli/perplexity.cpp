@@ -1,0 +1,89 @@
+// tern perplexity: how well a model predicts a text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "cli/text_input.h"
+#include "cli/verbs.h"
+#include "engine/sampler.h"
+
+namespace tern::cli {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  std::string text_file;
+  int32_t window = 512;
+  int32_t windows = -1;
+  bool json = false;
+};
+
+/// Sum of -log p(next token) over a window that starts from nothing: all of its positions but the last are scored.
+double window_nll(Model& model, std::span<const int32_t> tokens) {
+  Sequence sequence = model.runner().start();
+  double nll = 0;
+  model.runner().score(sequence, tokens.first(tokens.size() - 1), [&](size_t index, std::span<const float> logits) {
+    nll += log_sum_exp(logits) - static_cast<double>(logits[static_cast<size_t>(tokens[index + 1])]);
+  });
+  return nll;
+}
+
+int perplexity(const Flags& flags) {
+  if (flags.text_file.empty() && !stdin_has_text()) throw UsageError("give a text with -f FILE, or on stdin");
+  const std::string text = flags.text_file.empty() ? read_stdin() : read_text_file(flags.text_file);
+  const auto model = flags.model.load({.context = flags.window});
+  const std::vector<int32_t> tokens = model->tokenizer().encode(text);
+  const auto size = static_cast<size_t>(flags.window);
+  const size_t available = tokens.size() / size;
+  if (available == 0)
+    fail(ErrorCode::kInvalidArgument,
+         "the text has {} tokens, and one window needs {}: take a longer text or a smaller --window", tokens.size(),
+         size);
+  const size_t n = flags.windows < 0 ? available : std::min(available, static_cast<size_t>(flags.windows));
+  ProgressLine line("perplexity", ProgressLine::Unit::kTokens);
+  double nll = 0;
+  for (size_t w = 0; w < n; ++w) {
+    nll += window_nll(*model, std::span(tokens).subspan(w * size, size));
+    line.update((w + 1) * size, n * size);
+  }
+  line.finish();
+  const double mean = nll / static_cast<double>(n * (size - 1));
+  if (flags.json) {
+    const nlohmann::ordered_json out{{"model", model_name(model->file())},
+                                     {"text", flags.text_file},
+                                     {"tokens", tokens.size()},
+                                     {"window", flags.window},
+                                     {"windows", n},
+                                     {"nll", mean},
+                                     {"ppl", std::exp(mean)}};
+    fmt::print("{}\n", out.dump());
+  } else {
+    fmt::print("perplexity {:.4f} (nll {:.5f}) over {} of {} windows of {} tokens\n", std::exp(mean), mean, n,
+               available, size);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action setup_perplexity(CLI::App& app) {
+  const auto flags = std::make_shared<Flags>();
+  flags->model.declare(app, false);
+  app.add_option("-f,--file", flags->text_file, "the text (default: stdin)");
+  app.add_option("--window", flags->window, "tokens of a window; each starts from nothing and all its positions count")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--windows,--chunks", flags->windows, "score that many windows only (-1: all)")
+      ->check(CLI::Range(-1, 1 << 30))
+      ->capture_default_str();
+  app.add_flag("--json", flags->json, "as one JSON object");
+  return [flags] { return perplexity(*flags); };
+}
+
+}  // namespace tern::cli
