@@ -20,8 +20,25 @@ constexpr std::string_view kEndOfTurn[] = {
     "<EOT>",      "_<EOT>",     "[EOT]",   "<｜end▁of▁sentence｜>", "<end_of_utterance>",
 };
 constexpr std::string_view kEndOfAnswer[] = {
-    "<|eom_id|>", "<|return|>", "<|call|>", "<|calls|>",        "<|flush|>", "</s>",
-    "[EOS]",      "<eos>",      "<turn|>",  "<|tool_response>", "[e~[",
+    "<|eom_id|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "</s>",
+    "[EOS]",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "[e~[",
+    // What follows code filled in between a prefix and a suffix.
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<|fim_repo|>",
+    "<fim-repo>",
+    "<|repo_name|>",
+    "<|file_sep|>",
 };
 
 bool contains(std::span<const std::string_view> names, std::string_view text) {
