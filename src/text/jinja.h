@@ -3,8 +3,8 @@
 // HTML escapes, raise_exception, strftime_now; undefined values print as nothing and fail when used).
 //
 // Not done: other templates (extends, include, import, block), autoescape, the filters random, pprint, urlize,
-// wordwrap, striptags and xmlattr, and case mappings that change the number of characters (other than the German sharp
-// s).
+// wordwrap, striptags and xmlattr, the addresses in the text of functions and generators, and case mappings that change
+// the number of characters (other than the German sharp s).
 #pragma once
 #include <chrono>
 #include <memory>

@@ -56,7 +56,14 @@ std::optional<Value> object_attr(Heap& heap, const Value& value, std::string_vie
   if (Counter* const* counter = value.get<Counter*>(); counter && name == "current" && !(*counter)->is_joiner) {
     return (*counter)->items[(*counter)->next];
   }
-  if (Macro* const* macro = value.get<Macro*>(); macro && name == "name") return heap.str((*macro)->stmt->name);
+  if (Macro* const* macro = value.get<Macro*>()) {
+    if (name == "name") return heap.str((*macro)->stmt->name);
+    if (name == "arguments") {
+      List* names = heap.list(List::Kind::kTuple);
+      for (const auto& [param, fallback] : (*macro)->stmt->params) heap.push(names, heap.str(param));
+      return names;
+    }
+  }
   if (Dict* dict = value.dict(); dict && dict->is_namespace) {
     if (const Value* found = dict->find(name)) return *found;
   }
@@ -232,12 +239,12 @@ Value Interp::eval_slice(const Value& value, const Expr& slice) {
   const Value step = part(2);
   if (const Undefined* u = value.get<Undefined>()) raise("{}", *u->what);
   for (const Value* v : {&start, &stop, &step}) {
-    if (!v->is<None>() && !v->integer()) return undefined("a slice needs integers");
+    if (!v->is<None>() && !v->integer()) raise("a slice needs integers, got a value of type '{}'", type_name(*v));
   }
   const Text* text = value.text();
   const List* list = value.list();
   if (!text && !(list && list->has_index())) {
-    return undefined(fmt::format("a value of type '{}' has no slices", type_name(value)));
+    raise("a value of type '{}' has no slices", type_name(value));
   }
   const Range r = slice_range(static_cast<std::int64_t>(length(value)), start, stop, step);
   if (text) return slice_text(heap_, *text, r);

@@ -426,6 +426,9 @@ class BraceFormatter {
 
   Value argument(std::string_view name) {
     if (name.empty() || is_number(name)) {
+      const Numbering numbering = name.empty() ? Numbering::kAutomatic : Numbering::kManual;
+      if (numbering_ != Numbering::kNone && numbering_ != numbering) raise("a format mixes {{}} with numbered fields");
+      numbering_ = numbering;
       const std::size_t index = name.empty() ? next_++ : std::stoul(std::string(name));
       if (index >= args_.positional.size())
         raise("a format asks for argument {}, {} were given", index, args_.positional.size());
@@ -463,6 +466,8 @@ class BraceFormatter {
   Heap& heap_;
   const Text& format_;
   const Args& args_;
+  enum class Numbering { kNone, kAutomatic, kManual };
+  Numbering numbering_ = Numbering::kNone;
   std::size_t next_ = 0;
 };
 

@@ -161,6 +161,19 @@ std::string title(std::string_view s) {
   return out;
 }
 
+std::string casefold(std::string_view s) {
+  std::string out;
+  for (std::size_t pos = 0; pos < s.size();) {
+    const char32_t c = next_char(s, pos);
+    if (c == 0xDF || c == 0x1E9E) {
+      out += "ss";
+    } else {
+      append_lower(out, c);
+    }
+  }
+  return out;
+}
+
 std::string swapcase(std::string_view s) {
   std::string out;
   for (std::size_t pos = 0; pos < s.size();) {
@@ -216,7 +229,7 @@ std::vector<std::string_view> split_space(std::string_view s, std::int64_t limit
     s = strip(s, nullptr, !from_right, from_right);
     if (s.empty()) break;
     if (limit >= 0 && static_cast<std::int64_t>(parts.size()) >= limit) {
-      parts.push_back(strip(s, nullptr, from_right, !from_right));
+      parts.push_back(s);
       break;
     }
     std::size_t cut = from_right ? s.size() : 0;

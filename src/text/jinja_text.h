@@ -34,6 +34,7 @@ std::string upper(std::string_view s);
 std::string lower(std::string_view s);
 std::string capitalize(std::string_view s);
 std::string title(std::string_view s);
+std::string casefold(std::string_view s);
 std::string swapcase(std::string_view s);
 
 /// Python's str.strip family. `chars` null: whitespace.

@@ -252,7 +252,7 @@ Value is_identifier(Bound& b) {
 
 constexpr auto kMethods = std::to_array<Builtin>({
     {"capitalize", "self", mapped<capitalize>},
-    {"casefold", "self", mapped<lower>},
+    {"casefold", "self", mapped<casefold>},
     {"center", "self width fillchar?", justified<Side::kBoth>},
     {"count", "self sub start? end?", count},
     {"endswith", "self suffix start? end?", has_affix<false>},
