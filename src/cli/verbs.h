@@ -28,6 +28,7 @@ Action setup_perplexity(CLI::App& app);
 Action setup_bench(CLI::App& app);
 Action setup_parity(CLI::App& app);
 Action setup_transcode(CLI::App& app);
+Action setup_synth(CLI::App& app);
 Action setup_version(CLI::App& app);
 
 /// Runs `tern` with its arguments (without the program's name) and returns the exit code: 0 done, 1 failed, 2 usage,
