@@ -17,15 +17,16 @@ namespace {
 constexpr int kFailed = 1, kUsage = 2;
 
 constexpr std::array kVerbs{
-    // Verb{"run", "answer a prompt, or chat", setup_run},
-    // Verb{"show", "what a model file is", setup_show},
-    // Verb{"plan", "the ops, kernels and memory of a model", setup_plan},
+    Verb{"run", "answer a prompt, or chat", setup_run},
+    Verb{"show", "what a model file is", setup_show},
+    Verb{"plan", "the ops, kernels and memory of a model", setup_plan},
     Verb{"tokenize", "text to token ids", setup_tokenize},
     Verb{"logits", "the distributions a model computes, as JSON", setup_logits},
-    // Verb{"perplexity", "how well a model predicts a text", setup_perplexity},
-    // Verb{"bench", "how fast a model is on this machine", setup_bench},
-    // Verb{"parity", "compare with a libllama, position by position", setup_parity},
-    // Verb{"transcode", "rewrite a model in another format without loss", setup_transcode},
+    Verb{"perplexity", "how well a model predicts a text", setup_perplexity},
+    Verb{"bench", "how fast a model is on this machine", setup_bench},
+    Verb{"parity", "compare with a libllama, position by position", setup_parity},
+    Verb{"transcode", "rewrite a model in another format without loss", setup_transcode},
+    Verb{"synth", "write a model of random weights, to measure speed", setup_synth},
     Verb{"version", "the version and what this build can do", setup_version},
 };
 

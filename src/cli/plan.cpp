@@ -11,6 +11,7 @@
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "engine/model.h"
+#include "engine/trace.h"
 #include "models/registry.h"
 
 namespace tern::cli {
@@ -22,20 +23,6 @@ struct Flags {
   ModelFlags model;
   bool json = false, all = false;
 };
-
-/// The weight an op reads; the main one where it has several.
-Weight weight_of(const Op& op) {
-  return std::visit(
-      [](const auto& args) -> Weight {
-        if constexpr (requires { args.weight; }) return args.weight;
-        if constexpr (requires { args.table; } && !std::is_same_v<std::decay_t<decltype(args)>, RopeArgs>)
-          return Weight(args.table);
-        if constexpr (requires { args.kernel; }) return args.kernel;
-        if constexpr (requires { args.dt; }) return args.a;
-        return {};
-      },
-      op.args);
-}
 
 struct Row {
   int32_t layer;
@@ -54,7 +41,7 @@ std::vector<Row> rows_of(const Plan& plan, const std::vector<OpReport>& reports)
             .shape = fmt::format("{}", plan.info(op.out).cols),
             .kernel = reports[i].fused_into.empty() ? reports[i].kernel : "in " + reports[i].fused_into,
             .bytes = reports[i].bytes};
-    if (const Weight w = weight_of(op)) {
+    if (const Weight w = op_weight(op)) {
       const gguf::TensorInfo& info = plan.info(w).info;
       row.weight = plan.info(w).name;
       row.format = type_info(info.type).name;

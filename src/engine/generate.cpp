@@ -37,6 +37,7 @@ Generated generate(Runner& runner, Sequence& sequence, std::span<const int32_t> 
   const auto fresh = prompt.subspan(static_cast<size_t>(out.stats.cached_tokens));
   std::span<const float> logits = runner.prefill(sequence, fresh, options.on_prompt);
   if (logits.empty()) return out;  // stopped while reading
+  sequence.checkpoint();           // the next turn begins with this prompt, whatever becomes of the answer
   out.stats.prompt_tokens = static_cast<int64_t>(fresh.size());
   out.stats.prompt_seconds = seconds_since(start);
 

@@ -8,8 +8,10 @@
 namespace tern {
 
 CacheShape Runner::Limits::cache(const Plan& plan) const {
-  return {
-      .pages = KvPool::pages_for(context) * sequences, .state_slots = plan.recurrent() ? sequences : 0, .k = k, .v = v};
+  return {.pages = KvPool::pages_for(context) * sequences,
+          .state_slots = plan.recurrent() ? sequences * Sequence::kStateSlots : 0,
+          .k = k,
+          .v = v};
 }
 
 Runner::Runner(const Plan& plan, Backend& backend, const Limits& limits)
@@ -67,8 +69,8 @@ void Runner::fill(std::span<const Slice> slices) {
                  .first_page = static_cast<int32_t>(step_.pages.size()),
                  .n_pages = static_cast<int32_t>(s.pages_.size())};
     if (s.recurrent()) {
-      rows.state_in = s.position() == 0 ? kZeroState : s.slot_;
-      rows.state_out = s.slot_;
+      rows.state_in = s.position() == 0 ? kZeroState : s.slots_[static_cast<size_t>(s.current_)];
+      rows.state_out = s.slot_to_write();
     }
     step_.seqs.push_back(rows);
     step_.pages.insert(step_.pages.end(), s.pages_.begin(), s.pages_.end());
@@ -106,8 +108,11 @@ std::span<const float> Runner::run(std::span<const Slice> slices) {
   fill(slices);
   logits_.resize(step_.out_rows.size() * static_cast<size_t>(plan_.n_vocab));
   backend_.run(program(step_), step_, logits_);
-  for (const Slice& slice : slices)
-    slice.sequence->tokens_.insert(slice.sequence->tokens_.end(), slice.tokens.begin(), slice.tokens.end());
+  for (const Slice& slice : slices) {
+    Sequence& s = *slice.sequence;
+    s.tokens_.insert(s.tokens_.end(), slice.tokens.begin(), slice.tokens.end());
+    if (s.saved_ == s.current_) s.current_ = 1 - s.current_;
+  }
   return logits_;
 }
 

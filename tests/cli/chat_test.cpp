@@ -1,0 +1,36 @@
+// The chat on a terminal, with the model that ships.
+#include <gtest/gtest.h>
+
+#include "cli/subprocess.h"
+
+namespace tern {
+namespace {
+
+using test::chat_with_tern;
+using test::Finished;
+
+TEST(Chat, AnswersObeysCommandsAndLeaves) {
+  const Finished f = chat_with_tern({"run", "--temp", "0", "-n", "8"}, {"What does \"tern\" mean?\r", "/set temp 0.5\r",
+                                                                        "/show\r", "/nonsense\r", "/bye\r"});
+  EXPECT_EQ(f.code, 0) << f.out;
+  EXPECT_NE(f.out.find("temp 0.5"), std::string::npos) << f.out;
+  EXPECT_NE(f.out.find("no command /nonsense"), std::string::npos) << f.out;
+}
+
+TEST(Chat, CtrlDLeavesAndOneCtrlCDoesNot) {
+  const Finished f = chat_with_tern({"run"}, {"\x03", "\x04"});
+  EXPECT_EQ(f.code, 0) << f.out;
+  EXPECT_NE(f.out.find("once more"), std::string::npos) << f.out;
+}
+
+TEST(Chat, TheArrowsEditALineAndRecallTheLastOne) {
+  // "/shw", left, "o" makes /show; then Up recalls it.
+  const Finished f = chat_with_tern({"run"}, {"/shw\x1b[Do\r", "\x1b[A\r", "/bye\r"});
+  EXPECT_EQ(f.code, 0) << f.out;
+  const size_t first = f.out.find("sampling temp");
+  ASSERT_NE(first, std::string::npos) << f.out;
+  EXPECT_NE(f.out.find("sampling temp", first + 1), std::string::npos) << f.out;
+}
+
+}  // namespace
+}  // namespace tern

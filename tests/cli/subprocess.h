@@ -1,0 +1,21 @@
+// Runs the tern binary as a user does.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tern::test {
+
+struct Finished {
+  int code = -1;  // exit code; 128 + signal when one ended it
+  std::string out, err;
+};
+
+/// Runs `tern` with `arguments`, `input` on its stdin (a pipe).
+Finished run_tern(const std::vector<std::string>& arguments, std::string_view input = "");
+
+/// The same on a terminal of its own: what is typed, and everything that is shown (stdout and stderr together). Each
+/// entry of `typed` is sent when `>>> ` is shown once more; the program then has to end by itself.
+Finished chat_with_tern(const std::vector<std::string>& arguments, const std::vector<std::string>& typed);
+
+}  // namespace tern::test

@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/subprocess.h"
+#include "cli/verbs.h"
+
+namespace tern {
+namespace {
+
+using test::Finished;
+using test::run_tern;
+
+void expect_usage_error(const Finished& f, std::string_view text) {
+  EXPECT_EQ(f.code, 2);
+  EXPECT_EQ(f.out, "");
+  EXPECT_NE(f.err.find(text), std::string::npos) << f.err;
+  EXPECT_EQ(std::count(f.err.begin(), f.err.end(), '\n'), 1) << f.err;
+}
+
+TEST(Usage, HelpListsEveryVerbAndFitsOneScreen) {
+  const Finished f = run_tern({"help"});
+  EXPECT_EQ(f.code, 0);
+  for (const cli::Verb& verb : cli::verbs()) EXPECT_NE(f.out.find(verb.name), std::string::npos) << verb.name;
+  EXPECT_LE(std::count(f.out.begin(), f.out.end(), '\n'), 24);
+}
+
+TEST(Usage, EveryVerbHasHelp) {
+  for (const cli::Verb& verb : cli::verbs()) {
+    const Finished f = run_tern({"help", std::string(verb.name)});
+    EXPECT_EQ(f.code, 0) << verb.name;
+    EXPECT_NE(f.out.find("--"), std::string::npos) << verb.name;
+    EXPECT_EQ(run_tern({std::string(verb.name), "--help"}).out, f.out) << verb.name;
+  }
+}
+
+TEST(Usage, AnUnknownVerbNamesTheNearest) {
+  expect_usage_error(run_tern({"tokenise"}), "no verb 'tokenise'; did you mean 'tokenize'?");
+  expect_usage_error(run_tern({"help", "nonsense"}), "no verb 'nonsense'");
+}
+
+TEST(Usage, AnUnknownFlagNamesTheNearest) {
+  expect_usage_error(run_tern({"run", "--repeat-penalti", "1.1", "-p", "x"}),
+                     "unknown flag --repeat-penalti; did you mean --repeat-penalty?");
+  expect_usage_error(run_tern({"-p", "x", "-nlg", "3"}), "unknown flag -nlg; did you mean -ngl?");
+}
+
+TEST(Usage, AFlagOfLlamaCppThatIsMissingIsSaidToBe) {
+  expect_usage_error(run_tern({"run", "--mmproj", "x.gguf", "-p", "x"}),
+                     "--mmproj is a flag of llama.cpp that `tern run` does not support");
+  expect_usage_error(run_tern({"-m", "x.gguf", "-fa", "on", "-p", "x"}), "-fa is a flag of llama.cpp");
+}
+
+TEST(Usage, AValueThatIsNoNumberIsNamed) {
+  expect_usage_error(run_tern({"run", "-c", "many", "-p", "x"}), "many");
+}
+
+TEST(Usage, RunWithoutPromptOrTerminalAsksForOne) {
+  expect_usage_error(run_tern({"run"}), "no prompt");
+}
+
+TEST(Usage, LogitsWantsTextOrTokens) {
+  expect_usage_error(run_tern({"logits", "--json"}), "either --text or --tokens");
+  expect_usage_error(run_tern({"logits", "--tokens", "1,x,3"}), "'x' is not one");
+}
+
+TEST(Usage, AMissingModelFileIsAFailureThatNamesIt) {
+  const Finished f = run_tern({"run", "-m", "/nonexistent/model.gguf", "-p", "x"});
+  EXPECT_EQ(f.code, 1);
+  EXPECT_EQ(f.out, "");
+  EXPECT_NE(f.err.find("/nonexistent/model.gguf"), std::string::npos) << f.err;
+}
+
+TEST(Usage, VersionAsJsonListsFamiliesAndFormats) {
+  const Finished f = run_tern({"version", "--json"});
+  EXPECT_EQ(f.code, 0);
+  const auto j = nlohmann::json::parse(f.out);
+  EXPECT_EQ(j.at("version"), cli::version());
+  EXPECT_FALSE(j.at("families").empty());
+  EXPECT_FALSE(j.at("formats").empty());
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,156 @@
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace tern {
+namespace {
+
+/// Every filter off: a draw from the plain distribution.
+SamplerOptions plain(uint64_t seed) {
+  return {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repeat_penalty = 1, .seed = seed};
+}
+
+std::set<int32_t> drawn(const SamplerOptions& options, const std::vector<float>& logits) {
+  Sampler sampler(options);
+  std::set<int32_t> seen;
+  for (int i = 0; i < 2000; ++i) seen.insert(sampler.sample(logits));
+  return seen;
+}
+
+TEST(Sampler, TemperatureZeroTakesTheBestAndTheLowestIdOnATie) {
+  Sampler sampler({.temperature = 0});
+  EXPECT_EQ(sampler.sample(std::vector<float>{1, 3, 2, 3}), 1);
+}
+
+TEST(Sampler, TheSameSeedGivesTheSameTokens) {
+  const std::vector<float> logits(100, 0.0f);
+  Sampler a(plain(7)), b(plain(7)), c(plain(8));
+  std::vector<int32_t> from_a, from_b, from_c;
+  for (int i = 0; i < 50; ++i) {
+    from_a.push_back(a.sample(logits));
+    from_b.push_back(b.sample(logits));
+    from_c.push_back(c.sample(logits));
+  }
+  EXPECT_EQ(from_a, from_b);
+  EXPECT_NE(from_a, from_c);
+}
+
+TEST(Sampler, DrawsAreThoseOfTheStandardMersenneTwister) {
+  // mt19937_64 is fixed by the standard: its 10000th output for the default seed is 9981545732273789042.
+  std::mt19937_64 random;
+  random.discard(9999);
+  ASSERT_EQ(random(), 9981545732273789042ull);
+  std::mt19937_64 same(5);
+  Sampler sampler(plain(5));
+  const std::vector<float> even(1024, 0.0f);  // equal weights: the draw is the top 10 bits
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(sampler.sample(even), static_cast<int32_t>(same() >> 54));
+}
+
+TEST(Sampler, FrequenciesFollowTheLogits) {
+  const std::vector<float> logits{std::log(1.0f), std::log(2.0f), std::log(5.0f)};
+  Sampler sampler(plain(3));
+  std::map<int32_t, int> counts;
+  constexpr int kDraws = 20000;
+  for (int i = 0; i < kDraws; ++i) ++counts[sampler.sample(logits)];
+  EXPECT_NEAR(counts[0], kDraws * 0.125, 250);
+  EXPECT_NEAR(counts[1], kDraws * 0.25, 350);
+  EXPECT_NEAR(counts[2], kDraws * 0.625, 400);
+}
+
+TEST(Sampler, TopKKeepsTheKBest) {
+  SamplerOptions options = plain(1);
+  options.top_k = 2;
+  EXPECT_EQ(drawn(options, {1.0f, 1.3f, 0.5f, 1.2f}), (std::set<int32_t>{1, 3}));
+}
+
+TEST(Sampler, TopPKeepsTheFewestThatReachP) {
+  SamplerOptions options = plain(1);
+  const std::vector<float> logits{std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
+  options.top_p = 0.6f;
+  EXPECT_EQ(drawn(options, logits), (std::set<int32_t>{0, 1}));
+  options.top_p = 0.9f;
+  EXPECT_EQ(drawn(options, logits), (std::set<int32_t>{0, 1, 2}));
+  options.top_p = 0.0f;
+  EXPECT_EQ(drawn(options, logits), (std::set<int32_t>{0}));
+}
+
+TEST(Sampler, TopPCountsOnlyWhatTopKLeft) {
+  SamplerOptions options = plain(1);
+  options.top_k = 2;
+  options.top_p = 0.6f;  // of {5/8, 3/8} the first is enough
+  const std::vector<float> logits{std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
+  EXPECT_EQ(drawn(options, logits), (std::set<int32_t>{0}));
+}
+
+TEST(Sampler, MinPIsRelativeToTheBest) {
+  SamplerOptions options = plain(1);
+  options.min_p = 0.25f;
+  EXPECT_EQ(drawn(options, {std::log(0.5f), std::log(0.2f), std::log(0.1f)}), (std::set<int32_t>{0, 1}));
+}
+
+TEST(Sampler, FiltersComeBeforeTheTemperature) {
+  SamplerOptions options = plain(1);
+  options.min_p = 0.25f;
+  options.temperature = 100;  // would lift the third over the line if it came first
+  EXPECT_EQ(drawn(options, {std::log(0.5f), std::log(0.2f), std::log(0.1f)}), (std::set<int32_t>{0, 1}));
+}
+
+TEST(Sampler, RepeatPenaltyDividesPositiveLogitsAndMultipliesNegativeOnes) {
+  SamplerOptions options{.temperature = 0, .repeat_penalty = 2};
+  {
+    Sampler sampler(options);
+    sampler.accept(0);
+    EXPECT_EQ(sampler.sample(std::vector<float>{3, 2}), 1);  // 3 / 2 < 2
+  }
+  Sampler sampler(options);
+  sampler.accept(0);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-1, -1.5f}), 1);  // -1 * 2 < -1.5
+}
+
+TEST(Sampler, RepeatPenaltyForgetsWhatIsFurtherBackThanLastN) {
+  Sampler sampler({.temperature = 0, .repeat_penalty = 2, .repeat_last_n = 2});
+  for (const int32_t token : {0, 1, 2}) sampler.accept(token);
+  EXPECT_EQ(sampler.sample(std::vector<float>{3, 3, 3}), 0);
+}
+
+TEST(Sampler, SampledTokensCountForThePenalty) {
+  Sampler sampler({.temperature = 0, .repeat_penalty = 10, .repeat_last_n = -1});
+  const std::vector<float> logits{3, 2, 1};
+  EXPECT_EQ(sampler.sample(logits), 0);
+  EXPECT_EQ(sampler.sample(logits), 1);
+  EXPECT_EQ(sampler.sample(logits), 2);
+}
+
+TEST(Sampler, LogitsThatAreNoNumbersAreNeverDrawn) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(drawn(plain(1), {nan, 1.0f, -INFINITY}), (std::set<int32_t>{1}));
+  Sampler sampler(plain(1));
+  EXPECT_THROW(sampler.sample(std::vector<float>{nan, nan}), Error);
+}
+
+TEST(Sampler, RefusesValuesThatMakeNoSense) {
+  EXPECT_THROW(Sampler({.repeat_penalty = 0}), Error);
+  EXPECT_THROW(Sampler({.repeat_last_n = -2}), Error);
+  EXPECT_THROW(Sampler({.temperature = std::numeric_limits<float>::quiet_NaN()}), Error);
+}
+
+TEST(Top, ListsTheBestFirstAndTheLowerIdOnTies) {
+  const std::vector<float> logits{1, 5, 5, 0};
+  EXPECT_EQ(top(logits, 3), (std::vector<std::pair<int32_t, float>>{{1, 5.0f}, {2, 5.0f}, {0, 1.0f}}));
+  EXPECT_EQ(top(logits, 9).size(), 4u);
+  EXPECT_EQ(argmax(logits), 1);
+}
+
+TEST(LogSumExp, DoesNotOverflow) {
+  EXPECT_NEAR(log_sum_exp(std::vector<float>{1000, 1000}), 1000 + std::log(2.0), 1e-9);
+}
+
+}  // namespace
+}  // namespace tern
