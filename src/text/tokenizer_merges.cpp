@@ -37,7 +37,9 @@ void MergeTable::add(int32_t left, int32_t right, uint32_t rank, int32_t merged)
 void MergeTable::merge(std::vector<int32_t>& symbols, MergeScratch& scratch) const {
   const auto n = static_cast<uint32_t>(symbols.size());
   if (n < 2) return;
-  auto& [previous, next, heap] = scratch;
+  std::vector<uint32_t>& previous = scratch.previous;
+  std::vector<uint32_t>& next = scratch.next;
+  std::vector<MergeScratch::Candidate>& heap = scratch.heap;
   previous.resize(n);
   next.resize(n);
   heap.clear();

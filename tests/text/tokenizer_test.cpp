@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "text/tokenizer_vocabulary.h"
@@ -285,6 +286,22 @@ TEST(Refusals, NameTheKeyAndTheNumbers) {
   expect_refused(twice, bad, {"no tokenizer.ggml.scores"});
   expect_refused(spm({{"a", std::nan("")}}), bad, {"scores[0] is not a number"});
   expect_refused(spm({{"zz", 0, TokenType::kByte}}), bad, {"token 0 is typed as a byte", "'zz'"});
+}
+
+TEST(Tokenizer, EncodesFromManyThreadsAtOnce) {
+  const Tokenizer t = make(byte_level({"a b", "\u0120 ab"}, {{"<|x|>", TokenType::kControl}}, "qwen35"));
+  const std::string text = "ab ab<|x|> e\u0301 ab\n 12 \xFF";
+  const Ids expected = t.encode(text);
+  std::vector<Ids> found(4);
+  {
+    std::vector<std::jthread> threads;
+    for (Ids& ids : found) {
+      threads.emplace_back([&t, &text, &ids] {
+        for (int i = 0; i < 100; ++i) ids = t.encode(text);
+      });
+    }
+  }
+  for (const Ids& ids : found) EXPECT_EQ(ids, expected);
 }
 
 class RealModel : public testing::TestWithParam<std::pair<const char*, const char*>> {};
