@@ -43,7 +43,9 @@ inline void split_nibbles(const uint8_t* qs, uint8_t* codes) {
 }
 template <typename Block>
 void split_fifth_bits(const Block& b, uint8_t* codes) {
-  for (int j = 0; j < 32; ++j) codes[j] = static_cast<uint8_t>(codes[j] | fifth_bit(b.qh, j));
+  uint32_t bits;
+  __builtin_memcpy(&bits, b.qh, 4);
+  for (int j = 0; j < 32; ++j) codes[j] = static_cast<uint8_t>(codes[j] | ((bits >> j) & 1) << 4);
 }
 template <typename Block>
 void split_k_scales(const Block& b, UnitRow& r) {
@@ -73,6 +75,16 @@ inline void split_k_pairs(const uint8_t* qs, uint8_t* codes) {
   }
 }
 
+/// Rewritten from quant's index arithmetic as loops that vectorise: repacking is most of the time to load.
+inline void split(const BlockTQ2_0& b, UnitRow& r, int i) {
+  r.d[i] = b.d;
+  split_k_pairs(b.qs, r.codes + 256 * i);
+}
+inline void split(const BlockI2_S& b, UnitRow& r, int i) {
+  for (int g = 0; g < 4; ++g) {
+    for (int p = 0; p < 32; ++p) r.codes[128 * i + 32 * g + p] = (b.qs[p] >> (6 - 2 * g)) & 3;
+  }
+}
 inline void split(const BlockQ4_0& b, UnitRow& r, int i) {
   r.d[i] = b.d;
   split_nibbles(b.qs, r.codes + 32 * i);

@@ -5,6 +5,9 @@
 // begins with a scale. All integers are unsigned with a bias: weight = (code - kBias) * scale, so that u8 x i8 products
 // serve and one sum of activations a segment corrects them. put() writes one row of a unit, quantum<Q>() reads back all
 // rows.
+//
+// raw<Q>() leaves out the shifts: its step s is the code times kWeight[s]. A product that keeps one sum a step divides
+// it once a segment, exactly, instead of shifting every vector. Only for byte products that do not saturate.
 #pragma once
 #include <utility>
 
@@ -55,9 +58,28 @@ TERN_INLINE inline Int field(Int v, int mask) {
   return Simd::bit_and(v, Simd::splat8(mask));
 }
 
+/// v / kWeight of every lane, which is a multiple of it: the odd part by its inverse modulo 2^32.
+template <uint32_t kWeight>
+TERN_INLINE inline Int divide_exactly(Int v) {
+  constexpr int kShift = __builtin_ctz(kWeight);
+  if constexpr (kShift > 0) v = Simd::shift_right<kShift>(v);
+  constexpr uint32_t kOdd = kWeight >> kShift;
+  if constexpr (kOdd > 1) {
+    uint32_t inverse = kOdd;  // correct to 3 bits; each step doubles them
+    for (int i = 0; i < 4; ++i) inverse *= 2 - kOdd * inverse;
+    v = Simd::mul32(v, static_cast<int32_t>(inverse));
+  }
+  return v;
+}
+
+/// Layouts without raw().
+struct NoRaw {
+  static constexpr bool kHasRaw = false;
+};
+
 /// 8 bits a code. Signed bytes with bias 0 where the tier multiplies those.
 template <int U>
-struct Bits8 {
+struct Bits8 : NoRaw {
   static constexpr int kUnit = U, kBias = Simd::kSignedBytes ? 0 : 128, kMaxCode = 255;
   static constexpr int kSteps = 1, kQuanta = U / 4, kUnitBytes = kQuanta * kVector;
   static void put(const uint8_t* codes, std::byte* unit, int row) {
@@ -83,11 +105,19 @@ struct Bits4 {
     w[0] = field<0, 0>(v, 15);
     w[1] = field<4, 0>(v, 15);
   }
+  static constexpr bool kHasRaw = true;
+  static constexpr uint32_t kWeight[kSteps] = {1, 16};
+  template <int Q>
+  TERN_INLINE static void raw(const std::byte* unit, Int (&w)[kSteps]) {
+    const Int v = vector_at(unit, Q);
+    w[0] = field<0, 0>(v, 15);
+    w[1] = field<0, 0>(v, 240);
+  }
 };
 
 /// 4-bit indices of a table of 16 values (Table::kTable, already biased for this tier).
 template <int U, typename Table>
-struct Book4 {
+struct Book4 : NoRaw {
   static constexpr int kUnit = U, kBias = Table::kBias, kMaxCode = Table::kMaxCode;
   using Nibbles = Bits4<U, 0>;
   static constexpr int kSteps = 2, kQuanta = Nibbles::kQuanta, kUnitBytes = Nibbles::kUnitBytes;
@@ -114,6 +144,13 @@ struct Bits2 {
     const Int v = vector_at(unit, Q);
     unroll<4>([&](auto s) TERN_INLINE { w[s.value] = field<2 * s.value, 0>(v, 3); });
   }
+  static constexpr bool kHasRaw = true;
+  static constexpr uint32_t kWeight[kSteps] = {1, 4, 16, 64};
+  template <int Q>
+  TERN_INLINE static void raw(const std::byte* unit, Int (&w)[kSteps]) {
+    const Int v = vector_at(unit, Q);
+    unroll<4>([&](auto s) TERN_INLINE { w[s.value] = field<0, 0>(v, 3 << (2 * s.value)); });
+  }
 };
 
 /// 32 columns of one bit each as one word: bit s of byte j is column 4s + j.
@@ -136,11 +173,12 @@ struct Bits1 {
     const Int v = vector_at(unit, Q);
     unroll<8>([&](auto s) TERN_INLINE { w[s.value] = field<s.value, 1>(v, 2); });
   }
+  static constexpr bool kHasRaw = false;
 };
 
 /// 3 bits: two vectors with the low two bits of 32 columns, one with the third.
 template <int U, int B>
-struct Bits3 {
+struct Bits3 : NoRaw {
   static constexpr int kUnit = U, kBias = B, kMaxCode = 7;
   static constexpr int kSteps = 8, kQuanta = U / 32, kUnitBytes = kQuanta * 3 * kVector;
   static void put(const uint8_t* codes, std::byte* unit, int row) {
@@ -163,7 +201,7 @@ struct Bits3 {
 
 /// 5 bits: four vectors of nibbles, one with the fifth bits.
 template <int U, int B>
-struct Bits5 {
+struct Bits5 : NoRaw {
   static constexpr int kUnit = U, kBias = B, kMaxCode = 31;
   static constexpr int kSteps = 8, kQuanta = U / 32, kUnitBytes = kQuanta * 5 * kVector;
   static void put(const uint8_t* codes, std::byte* unit, int row) {
@@ -187,7 +225,7 @@ struct Bits5 {
 
 /// 6 bits: two vectors of nibbles of 16 columns, one with the high two bits.
 template <int U, int B>
-struct Bits6 {
+struct Bits6 : NoRaw {
   static constexpr int kUnit = U, kBias = B, kMaxCode = 63;
   static constexpr int kSteps = 4, kQuanta = U / 16, kUnitBytes = kQuanta * 3 * kVector;
   static void put(const uint8_t* codes, std::byte* unit, int row) {
@@ -241,14 +279,29 @@ struct Base3 {
   }
   template <int Q>
   TERN_INLINE static void quantum(const std::byte* unit, Int (&w)[kSteps]) {
+    const Int packed = four<Q>(unit, w[4]);
+    w[4] = Simd::bit_and(w[4], Simd::splat8(3));
+    unroll<4>([&](auto s) TERN_INLINE { w[s.value] = field<2 * s.value, 0>(packed, 3); });
+  }
+  static constexpr bool kHasRaw = true;
+  static constexpr uint32_t kWeight[kSteps] = {1, 4, 16, 64, 85};
+  template <int Q>
+  TERN_INLINE static void raw(const std::byte* unit, Int (&w)[kSteps]) {
+    const Int packed = four<Q>(unit, w[4]);
+    unroll<4>([&](auto s) TERN_INLINE { w[s.value] = field<0, 0>(packed, 3 << (2 * s.value)); });
+  }
+
+ private:
+  /// 2-bit codes of the first four digits; 85 t4 in `fifth`.
+  template <int Q>
+  TERN_INLINE static Int four(const std::byte* unit, Int& fifth) {
     const Int v = vector_at(unit, Q);
     Int rest = v;
     if constexpr (Q < 12) {
       rest = Simd::min_u8(Simd::min_u8(v, Simd::sub8(v, Simd::splat8(85))), Simd::sub8(v, Simd::splat8(170)));
-      w[4] = Simd::bit_and(Simd::sub8(v, rest), Simd::splat8(3));
     }
-    const Int packed = Simd::table128(Simd::load(kDigits.packed), Simd::load(kDigits.packed + 64), rest);
-    unroll<4>([&](auto s) TERN_INLINE { w[s.value] = field<2 * s.value, 0>(packed, 3); });
+    fifth = Simd::sub8(v, rest);
+    return Simd::table128(Simd::load(kDigits.packed), Simd::load(kDigits.packed + 64), rest);
   }
 };
 #endif

@@ -45,7 +45,11 @@ void float_tile(const FloatBlock& b, float* sums) {
   for (; k + kStep <= b.cols; k += kStep) {
     Simd::Float w[R];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) w[r] = Rows::load(b.w + r * b.w_stride + k * Rows::kBytes);
+    for (int r = 0; r < R; ++r) {
+      const std::byte* row = b.w + r * b.w_stride + k * Rows::kBytes;
+      w[r] = Rows::load(row);
+      if constexpr (A == 1) Simd::prefetch(row + R * b.w_stride);  // the rows of the next tile: a new stream each
+    }
 #pragma GCC unroll 8
     for (int a = 0; a < A; ++a) {
       const Simd::Float x = Simd::load_f(reinterpret_cast<const float*>(b.act + a * b.act_stride) + k);

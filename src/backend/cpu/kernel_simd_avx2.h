@@ -63,6 +63,14 @@ struct Simd {
   static Int shl(Int a) {
     return _mm256_slli_epi32(a, N);
   }
+  /// Of signed lanes.
+  template <int N>
+  static Int shift_right(Int a) {
+    return _mm256_srai_epi32(a, N);
+  }
+  static Int mul32(Int a, int32_t b) {
+    return _mm256_mullo_epi32(a, _mm256_set1_epi32(b));
+  }
   static Int shift_left(Int a, int n) {
     return _mm256_sll_epi32(a, _mm_cvtsi32_si128(n));
   }

@@ -44,6 +44,12 @@ struct Simd {
   static Int shl(Int a) {
     return _mm512_slli_epi32(a, N);
   }
+  /// Of signed lanes.
+  template <int N>
+  static Int shift_right(Int a) {
+    return _mm512_srai_epi32(a, N);
+  }
+  static Int mul32(Int a, int32_t b) { return _mm512_mullo_epi32(a, _mm512_set1_epi32(b)); }
   static Int shift_left(Int a, int n) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n)); }
   static Int add8(Int a, Int b) { return _mm512_add_epi8(a, b); }
   static Int sub8(Int a, Int b) { return _mm512_sub_epi8(a, b); }

@@ -82,6 +82,14 @@ struct Simd {
   static Int shl(Int a) {
     return make([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << N); });
   }
+  /// Of signed lanes.
+  template <int N>
+  static Int shift_right(Int a) {
+    return make([&](int i) { return a.v[i] >> N; });
+  }
+  static Int mul32(Int a, int32_t b) {
+    return make([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) * static_cast<uint32_t>(b)); });
+  }
   static Int shift_left(Int a, int n) {
     return make([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << n); });
   }
