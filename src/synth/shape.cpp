@@ -41,6 +41,11 @@ constexpr Shape tiny(std::string_view name, std::string_view architecture, std::
           .context = 512};
 }
 
+constexpr Shape tiny_tied(Shape s) {
+  s.tied = true;
+  return s;
+}
+
 constexpr Shape tiny_moe(Shape s) {
   s.experts = 8;
   s.experts_used = 2;
@@ -205,8 +210,8 @@ constexpr Shape kShapes[] = {
     tiny_hybrid(tiny("tiny-qwen35", "qwen35", "qwen35")),
     tiny_shared_experts(tiny("tiny-qwen35moe", "qwen35moe", "qwen35")),
     tiny_bonsai(),
-    tiny("tiny-bitnet", "bitnet", "llama-bpe"),
-    tiny("tiny-bitnet-b1.58", "bitnet-b1.58", "llama-bpe"),
+    tiny_tied(tiny("tiny-bitnet", "bitnet", "llama-bpe")),
+    tiny_tied(tiny("tiny-bitnet-b1.58", "bitnet-b1.58", "llama-bpe")),
     tiny("tiny-bitnet-25", "bitnet-25", "llama-bpe"),
 };
 

@@ -24,7 +24,7 @@ TensorType type_of(const Tensor& t, const Shape& shape, const Options& o) {
     case Role::kMatrix:
       return o.type;
     case Role::kGate:
-      return o.type == TensorType::F32 ? TensorType::F32 : TensorType::BF16;
+      return shape.hadamard_block != 0 && o.type != TensorType::F32 ? TensorType::BF16 : o.type;
     case Role::kTable:
     case Role::kHead:
       return o.embd_type.value_or(shape.embd_type.value_or(o.type));

@@ -13,7 +13,7 @@ enum class Role : uint8_t {
   kTable,   // token embedding
   kHead,    // output matrix
   kMatrix,  // linear of a block, or of its experts
-  kGate,    // narrow linear that stays in 16 bits in quantised files (ssm_alpha, ssm_beta)
+  kGate,    // narrow linear that stays in 16 bits where the others are folded (ssm_alpha, ssm_beta)
   kRouter,  // choice of experts, f32
   kNorm,
   kBias,
