@@ -43,6 +43,25 @@ Score score(GoldenModel& reference, GoldenModel& m, const std::string& golden, K
   return total;
 }
 
+/// Cases whose greedy continuation leaves the golden's, a tie excepted.
+int other_continuations(GoldenModel& m, const std::string& golden) {
+  int other = 0;
+  Stepper s(*m.backend, m.plan, {});
+  for (const GoldenCase& c : test::read_golden(golden)) {
+    s.reset();
+    std::vector<float> logits = s.run_one(c.tokens);
+    logits.erase(logits.begin(), logits.end() - m.plan.n_vocab);
+    bool same = true;
+    for (const int32_t token : c.greedy) {
+      same = same && test::same_choice(logits, token);
+      logits = s.run_one({token});
+    }
+    other += !same;
+  }
+  std::printf("%-28s %d greedy continuations differ\n", golden.c_str(), other);
+  return other;
+}
+
 TEST(CpuGolden, HybridWithInt8ActivationsStaysClose) {
   const auto path = test::model_path("ternlet-hybrid-108m-PTQ1_0.gguf");
   ASSERT_TRUE(path) << "the shipped model is missing";
@@ -70,6 +89,10 @@ TEST(CpuGolden, MixtureOfExpertsStaysClose) {
   const auto m = test::load(*path, make_cpu_backend());
   const Score s = score(*reference, *m, "ternlet-moe-29m-Q8_0.json", KvType::kF32);
   EXPECT_LE(s.differences.mean_kl(), 5e-4);
+  // The golden is one build of llama.cpp. Its own SSE4.2 build chooses otherwise at 3 of the 157 positions and in one
+  // greedy continuation, its AVX2 build at 2: no engine can promise more.
+  EXPECT_LE(s.other_choices, 3);
+  EXPECT_LE(other_continuations(*m, "ternlet-moe-29m-Q8_0.json"), 1);
 }
 
 struct Text {
