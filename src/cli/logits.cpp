@@ -18,7 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Flags {
-  ModelFlags model;
+  Flags() { model.type_k = model.type_v = "f32"; }  // to compare with references that round no cache
+  ModelFlags model{};
   std::string text, tokens;
   int32_t top = 20, greedy = 0;
   bool all = false, json = false, no_special = false, trace = false;

@@ -6,7 +6,8 @@
 namespace tern {
 
 std::unique_ptr<Backend> make_backend(BackendKind kind, int threads) {
-  if (kind == BackendKind::kRef) return make_ref_backend();
+  // The whole-model oracle: float64 between the model's own roundings (docs/decisions/0001-ref-precision.md).
+  if (kind == BackendKind::kRef) return make_ref_backend(Precision::kF64);
   return make_cpu_backend({.threads = threads});
 }
 

@@ -228,9 +228,11 @@ RoundedRow round_row_f64(quant::Activation rule, Row x) {
   for (size_t begin = 0; begin < x.size(); begin += group) {
     const size_t end = std::min(begin + group, x.size());
     const double amax = magnitude(x.subspan(begin, end - begin));
+    double scale = amax / 127.0;
+    if (rule == quant::Activation::kI8x32) scale = quant::half_scale(static_cast<float>(scale));
     for (size_t i = begin; i < end; ++i) {
       r.q[i] = amax == 0 ? int8_t{0} : round_i8(x[i] * (127.0 / amax));
-      r.values[i] = r.q[i] * (amax / 127.0);
+      r.values[i] = r.q[i] * scale;
     }
   }
   return r;
