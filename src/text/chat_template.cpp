@@ -49,7 +49,8 @@ ChatTemplate ChatTemplate::from_source(std::string_view text, std::string bos_to
 }
 
 std::string ChatTemplate::render(const Json& messages, const RenderOptions& options) const {
-  if (!messages.is_array()) fail(ErrorCode::kInvalidArgument, "messages must be an array, got {}", messages.type_name());
+  if (!messages.is_array())
+    fail(ErrorCode::kInvalidArgument, "messages must be an array, got {}", messages.type_name());
   if (arguments_ == Arguments::kEither) return render_as_given(messages, options);
   Json converted = messages;
   convert_arguments(converted, arguments_ == Arguments::kObject ? string_to_object : object_to_string);
@@ -73,7 +74,8 @@ std::string ChatTemplate::render_as_given(const Json& messages, const RenderOpti
   return template_.render(variables, options.now.value_or(std::chrono::system_clock::now()));
 }
 
-// A conversation with one tool call, with and without text beside it: some templates refuse one of the two.
+// A conversation with one tool call, with and without text beside it: some templates refuse one or drop the call. The
+// first rendering that shows the call, or nothing.
 std::optional<std::string> ChatTemplate::probe(const Json& arguments) const {
   const Json function = {{"name", "probe"}, {"arguments", arguments}};
   const Json call = {{"id", "call00001"}, {"type", "function"}, {"function", function}};
@@ -82,12 +84,13 @@ std::optional<std::string> ChatTemplate::probe(const Json& arguments) const {
   options.tools = Json::array(
       {{{"type", "function"}, {"function", {{"name", "probe"}, {"description", "x"}, {"parameters", parameters}}}}});
   for (const Json& content : {Json(""), Json("x"), Json(nullptr)}) {
-    const Json messages = Json::array(
-        {{{"role", "user"}, {"content", "x"}},
-         {{"role", "assistant"}, {"content", content}, {"tool_calls", Json::array({call})}},
-         {{"role", "tool"}, {"tool_call_id", "call00001"}, {"name", "probe"}, {"content", "x"}}});
+    const Json messages =
+        Json::array({{{"role", "user"}, {"content", "x"}},
+                     {{"role", "assistant"}, {"content", content}, {"tool_calls", Json::array({call})}},
+                     {{"role", "tool"}, {"tool_call_id", "call00001"}, {"name", "probe"}, {"content", "x"}}});
     try {
-      return render_as_given(messages, options);
+      std::string text = render_as_given(messages, options);
+      if (text.find(kProbeKey) != text.npos) return text;
     } catch (const Error&) {
       // A template that refuses this conversation takes no arguments of this kind, which is what is asked.
     }
@@ -102,7 +105,7 @@ ChatTemplate::Arguments ChatTemplate::probe_arguments() const {
     return text && text->find(what) != text->npos;
   };
   const bool takes_string = shows(as_string, kProbeJson);
-  const bool takes_object = shows(as_object, kProbeKey) && !shows(as_object, kProbeRepr);
+  const bool takes_object = as_object && !shows(as_object, kProbeRepr);
   if (takes_string) return takes_object ? Arguments::kEither : Arguments::kString;
   return Arguments::kObject;  // also when neither shows: an object is what transformers asks its callers for
 }

@@ -1,8 +1,9 @@
 """Renders templates with Python's jinja2, configured the way transformers configures it for chat templates.
 
-Reads JSON lines {"template", "variables", "now", "mutable"} from standard input; writes {"ok": text} or {"error": message}
-for each. `now` is the time in seconds that strftime_now shows. `mutable` permits methods that change a list or a mapping,
-which the sandbox of transformers refuses and tern accepts.
+Reads JSON lines {"template", "variables", "now", "mutable", "arguments"} from standard input; writes {"ok": text} or
+{"error": message} for each. `now` is the time in seconds that strftime_now shows. `mutable` permits methods that change a
+list or a mapping, which the sandbox of transformers refuses and tern accepts. `arguments` ("object", "string") converts
+those of the messages' tool calls first, as a caller of transformers has to.
 """
 
 import datetime
@@ -60,10 +61,23 @@ def render(environment, case):
         return {"error": f"{type(error).__name__}: {error}"}
 
 
+def convert_arguments(messages, kind):
+    for message in messages:
+        for call in message.get("tool_calls") or []:
+            function = call.get("function", call)
+            arguments = function.get("arguments")
+            if kind == "object" and isinstance(arguments, str):
+                parsed = json.loads(arguments)
+                function["arguments"] = parsed if isinstance(parsed, dict) else arguments
+            elif kind == "string" and isinstance(arguments, dict):
+                function["arguments"] = json.dumps(arguments, ensure_ascii=False)
+
+
 def main():
     environments = {False: make_environment(ImmutableSandboxedEnvironment), True: make_environment(SandboxedEnvironment)}
     for line in sys.stdin:
         case = json.loads(line)
+        convert_arguments(case["variables"].get("messages", []), case.get("arguments"))
         print(json.dumps(render(environments[case.get("mutable", False)], case)))
 
 
