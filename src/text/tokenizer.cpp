@@ -272,6 +272,10 @@ std::optional<int32_t> Tokenizer::eos() const noexcept {
 std::optional<int32_t> Tokenizer::eot() const noexcept {
   return impl_->eot;
 }
+bool Tokenizer::normalises() const noexcept {
+  const auto* bpe = std::get_if<ByteLevelBpe>(&impl_->encoder);
+  return bpe && bpe->pre_tokenizer().nfc;
+}
 bool Tokenizer::add_bos() const noexcept {
   return impl_->add_bos;
 }

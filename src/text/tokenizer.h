@@ -43,6 +43,8 @@ class Tokenizer {
   std::optional<int32_t> bos() const noexcept;
   std::optional<int32_t> eos() const noexcept;
   std::optional<int32_t> eot() const noexcept;  // ends a turn of a chat; found by name where the file has no key
+  /// The text is read in normalisation form C (llama.cpp leaves that out).
+  bool normalises() const noexcept;
   bool add_bos() const noexcept;
   bool add_eos() const noexcept;
   /// Ends an answer: EOS, EOT, EOM and the tokens known to mean the same.
