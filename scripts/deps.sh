@@ -29,3 +29,4 @@ if [ "${1:-all}" != build ] && ! cmp -s tests/npm/package-lock.json tests/npm/no
   npm ci --prefix tests/npm --no-audit --no-fund --loglevel=error
   cp tests/npm/package-lock.json tests/npm/node_modules/.installed
 fi
+[ "${1:-all}" = build ] || tests/npm/chat_templates.sh
