@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct Package {
   const char* model;
   const char* pre;
 };
+
+void PrintTo(const Package& package, std::ostream* out) {
+  *out << package.name;
+}
 
 constexpr Package kPackages[] = {
     {"gpt2", "gpt2", "gpt-2"},
