@@ -23,11 +23,11 @@ struct Case {
 Distance distance_to_llama(const SynthFile& file, ActivationMode mode) {
   const LoadedModel m(file.path, make_ref_backend(), mode);
   Stepper ours(*m.backend, m.plan, {.context = 64});
-  LlamaModel theirs(file.path, 64);
+  cli::LlamaModel theirs(libllama(), file.path, 64, /*threads=*/1);  // its barriers spin
   Distance d;
   std::vector<int32_t> tokens = random_tokens(kPrompt, m.plan.n_vocab, 1);
   for (size_t step = 0; step <= kGreedy; ++step) {
-    const std::vector<float> p = theirs.run(tokens), q = ours.run_one(tokens);
+    const std::vector<float> p = run(theirs, tokens), q = ours.run_one(tokens);
     d.add(p, q, m.plan.n_vocab);
     tokens = {argmax(std::span(p).last(static_cast<size_t>(m.plan.n_vocab)))};
   }
