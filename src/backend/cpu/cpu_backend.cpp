@@ -76,10 +76,7 @@ class CpuBackend final : public Backend {
 
   void run(Program& program, const Step& step, std::span<float> logits) override {
     auto& p = static_cast<CpuProgram&>(program);
-    if (!trace_) return p.run(step, logits);
-    if (p.eager()) return p.run_traced(step, logits, trace_);
-    CpuProgram eager(machine_, p.limits(), true);  // tracing pays for its own buffers, every Step
-    eager.run_traced(step, logits, trace_);
+    trace_ ? p.run_traced(step, logits, trace_) : p.run(step, logits);
   }
 
   void copy_state(int32_t from, int32_t to) override { machine_.cache.copy_state(from, to); }

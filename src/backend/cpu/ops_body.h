@@ -197,27 +197,42 @@ float dot(const float* a, const float* b, int64_t n) noexcept {
   return total;
 }
 
-/// One row of S through one token. With S' = decay S + dl k: the read-out S' q = decay (S q) + dl (k q), so that S is
-/// read once for both products and written once.
-void delta_row(const DeltaHead& d, int64_t row, int64_t j, float* s) noexcept {
+/// kRows rows of S through one token. With S' = decay S + dl k the read-out is S' q = decay (S q) + dl (k q), so that S
+/// is read once for both products and written once.
+template <int kRows>
+void delta_rows(const DeltaHead& d, int64_t row, int64_t j) noexcept {
   const float *k = d.k + row * d.k_stride, *q = d.q + row * d.q_stride, *gates = d.scratch + 3 * row;
   const float decay = gates[0], beta = gates[1], kq = gates[2];
-  Vec::F sk = Vec::zero(), sq = Vec::zero();
-  int64_t i = 0;
-  for (; i + Vec::kWidth <= d.dim; i += Vec::kWidth) {
-    const Vec::F x = Vec::load(s + i);
-    sk = Vec::fma(x, Vec::load(k + i), sk);
-    sq = Vec::fma(x, Vec::load(q + i), sq);
+  float* s = d.s_out + j * d.dim;
+  Vec::F sk[kRows], sq[kRows];
+  for (int r = 0; r < kRows; ++r) sk[r] = sq[r] = Vec::zero();
+  int64_t whole = 0;
+  for (; whole + Vec::kWidth <= d.dim; whole += Vec::kWidth) {
+    const Vec::F ki = Vec::load(k + whole), qi = Vec::load(q + whole);
+    for (int r = 0; r < kRows; ++r) {
+      const Vec::F x = Vec::load(s + r * d.dim + whole);
+      sk[r] = Vec::fma(x, ki, sk[r]);
+      sq[r] = Vec::fma(x, qi, sq[r]);
+    }
   }
-  float memory = Vec::sum(sk), read = Vec::sum(sq);
-  for (; i < d.dim; ++i) memory += s[i] * k[i], read += s[i] * q[i];
-  const float dl = (d.v[row * d.v_stride + j] - decay * memory) * beta;
-  each(
-      d.dim, s,
-      [=](int64_t c) { return Vec::fma(Vec::set(dl), Vec::load(k + c), Vec::mul(Vec::set(decay), Vec::load(s + c))); },
-      [=](int64_t c) { return decay * s[c] + dl * k[c]; });
   const auto norm = static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(d.dim)));
-  d.out[row * d.out_stride + j] = (decay * read + dl * kq) * norm;
+  float dl[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    float memory = Vec::sum(sk[r]), read = Vec::sum(sq[r]);
+    for (int64_t i = whole; i < d.dim; ++i) memory += s[r * d.dim + i] * k[i], read += s[r * d.dim + i] * q[i];
+    dl[r] = (d.v[row * d.v_stride + j + r] - decay * memory) * beta;
+    d.out[row * d.out_stride + j + r] = (decay * read + dl[r] * kq) * norm;
+  }
+  for (int64_t i = 0; i < whole; i += Vec::kWidth) {
+    const Vec::F ki = Vec::load(k + i);
+    for (int r = 0; r < kRows; ++r) {
+      float* x = s + r * d.dim + i;
+      Vec::store(x, Vec::fma(Vec::set(dl[r]), ki, Vec::mul(Vec::set(decay), Vec::load(x))));
+    }
+  }
+  for (int64_t i = whole; i < d.dim; ++i) {
+    for (int r = 0; r < kRows; ++r) s[r * d.dim + i] = decay * s[r * d.dim + i] + dl[r] * k[i];
+  }
 }
 
 void delta_rule(const DeltaHead& d) noexcept {
@@ -229,10 +244,19 @@ void delta_rule(const DeltaHead& d) noexcept {
     gates[1] = static_cast<float>(1.0 / (1.0 + __builtin_exp(-static_cast<double>(d.beta[r * d.beta_stride]))));
     gates[2] = dot(d.k + r * d.k_stride, d.q + r * d.q_stride, d.dim);
   }
-  for (int64_t j = 0; j < d.dim; ++j) {  // the rows of S are independent: each goes through all tokens while it is near
-    float* s = d.s_out + j * d.dim;
-    for (int64_t i = 0; i < d.dim; ++i) s[i] = d.s_in ? d.s_in[j * d.dim + i] : 0.0f;
-    for (int64_t r = 0; r < d.rows; ++r) delta_row(d, r, j, s);
+  if (d.s_in != d.s_out) {
+    for (int64_t i = 0; i < d.dim * d.dim; ++i) d.s_out[i] = d.s_in ? d.s_in[i] : 0.0f;
+  }
+  // The rows of S are independent: a block of them that stays in the first-level cache goes through all tokens.
+  constexpr int64_t kBlock = 32;
+  constexpr int kTogether = 4;
+  for (int64_t begin = 0; begin < d.dim; begin += kBlock) {
+    const int64_t end = begin + kBlock < d.dim ? begin + kBlock : d.dim;
+    for (int64_t r = 0; r < d.rows; ++r) {
+      int64_t j = begin;
+      for (; j + kTogether <= end; j += kTogether) delta_rows<kTogether>(d, r, j);
+      for (; j < end; ++j) delta_rows<1>(d, r, j);
+    }
   }
 }
 

@@ -78,6 +78,10 @@ void CpuProgram::run(const Step& step, std::span<float> logits) {
 
 void CpuProgram::run_traced(const Step& step, std::span<float> logits,
                             const std::function<void(const OpTrace&)>& sink) {
+  if (!eager_) {
+    if (!traced_) traced_ = std::make_unique<CpuProgram>(machine_, limits_, true);
+    return traced_->run_traced(step, logits, sink);
+  }
   begin(step, logits);
   const Plan& plan = *machine_.plan;
   size_t phase = 0;

@@ -47,11 +47,8 @@ class CpuProgram final : public Program {
 
   /// Runs every phase of a Step; `logits` [out_rows, n_vocab].
   void run(const Step& step, std::span<float> logits);
-  /// The same op by op; `seen(op, data, rows, seconds)` right after each. The schedule must be eager.
+  /// The same op by op on an eager schedule of its own; the sink sees each op right after it ran.
   void run_traced(const Step& step, std::span<float> logits, const std::function<void(const OpTrace&)>& sink);
-  bool eager() const { return eager_; }
-  const ProgramLimits& limits() const { return limits_; }
-  const Schedule& schedule() const { return schedule_; }
 
  private:
   // ---- A Step (program.cpp) ----
@@ -107,6 +104,7 @@ class CpuProgram final : public Program {
   }
 
   const Machine& machine_;
+  std::unique_ptr<CpuProgram> traced_;  // made by the first run_traced() of a program that is not eager
   const ProgramLimits limits_;
   const bool eager_;
   Schedule schedule_;
