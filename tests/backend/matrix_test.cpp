@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,7 +26,13 @@ using test::Codes;
 using test::random_tensor;
 
 constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kNeonDot, Isa::kNeonI8mm};
-constexpr int64_t kMaxActs = 101;  // past one chunk of activation rows
+constexpr int64_t kManyActs = 101;  // past one chunk of activation rows
+
+struct Shape {
+  int64_t rows, cols, acts;
+};
+constexpr Shape kShapes[] = {{37, 512, 33}, {4, 50, 33},  {1, 256, 2}, {35, 1280, 8}, {6, 1536, kManyActs},
+                             {50, 128, 8},  {18, 384, 3}, {33, 96, 7}, {5, 32, 3},    {9, 7, 7}};
 
 struct Expected {
   double value, magnitude;  // the sum, and the sum of the magnitudes of its terms
@@ -58,32 +69,40 @@ class Aligned {
   std::vector<std::byte> storage_;
 };
 
-/// One weight with its expected products for kMaxActs activation rows.
+/// One weight with its expected products for `acts` activation rows.
 struct Problem {
   TensorType type;
   Activation rule;
-  int64_t rows, cols;
+  int64_t rows, cols, acts;
   std::vector<std::byte> tensor;
   float tensor_scale;
   std::vector<float> x;
   std::vector<Expected> expected;  // [act][row]
 };
 
-Problem make_problem(TensorType type, Activation rule, int64_t rows, int64_t cols, Codes codes) {
+Problem make_problem(TensorType type, Activation rule, Shape shape, Codes codes) {
+  const auto [rows, cols, acts] = shape;
   std::mt19937 random(
       static_cast<uint32_t>(static_cast<uint32_t>(type) * 7919 + static_cast<uint32_t>(rows * 31 + cols)));
-  Problem p{
-      .type = type, .rule = rule, .rows = rows, .cols = cols, .tensor = {}, .tensor_scale = 1, .x = {}, .expected = {}};
+  Problem p{.type = type,
+            .rule = rule,
+            .rows = rows,
+            .cols = cols,
+            .acts = acts,
+            .tensor = {},
+            .tensor_scale = 1,
+            .x = {},
+            .expected = {}};
   p.tensor = random_tensor(type, rows, cols, codes, random);
   p.tensor_scale = quant::tensor_scale(type, p.tensor);
   std::normal_distribution<float> normal(0.0f, 1.5f);
-  p.x.resize(static_cast<size_t>(kMaxActs * cols));
+  p.x.resize(static_cast<size_t>(acts * cols));
   for (float& v : p.x) v = normal(random);
-  std::fill_n(p.x.begin() + cols, cols, 0.0f);  // a row of zeros
+  if (acts > 1) std::fill_n(p.x.begin() + cols, cols, 0.0f);  // a row of zeros
   std::vector<float> w(static_cast<size_t>(rows * cols));
   quant::find_format(type)->decode(p.tensor.data(), w.data(), rows * cols, p.tensor_scale);
   const std::vector<double> y = rounded(rule, p.x, cols);
-  for (int64_t a = 0; a < kMaxActs; ++a) {
+  for (int64_t a = 0; a < acts; ++a) {
     for (int64_t r = 0; r < rows; ++r) {
       Expected e{};
       for (int64_t k = 0; k < cols; ++k) {
@@ -151,40 +170,144 @@ bool shape_fits(TensorType type, int64_t cols) {
 void check_kernel_on(const Kernel& kernel, const Problem& p) {
   if (!kernel.supports(p.rows, p.cols)) return;
   if (kernel.holds != nullptr && !kernel.holds(p.tensor.data(), p.rows, p.cols)) return;
-  for (const int64_t acts : {1, 2, 3, 7, 8, 33}) check_product(kernel, p, acts, 0);
-  check_product(kernel, p, kMaxActs, 0);
-  if (kernel.row_unit < p.rows) check_product(kernel, p, 5, kernel.row_unit);
+  for (const int64_t acts : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{8}, int64_t{33}, kManyActs}) {
+    if (acts <= p.acts) check_product(kernel, p, acts, 0);
+  }
+  if (kernel.row_unit < p.rows) check_product(kernel, p, std::min<int64_t>(5, p.acts), kernel.row_unit);
 }
 
-struct Shape {
-  int64_t rows, cols;
-};
-constexpr Shape kShapes[] = {{1, 256},  {37, 512}, {35, 1280}, {6, 1536}, {50, 128},
-                             {18, 384}, {33, 96},  {5, 32},    {9, 7},    {4, 50}};
-
-class MatrixKernels : public ::testing::TestWithParam<Isa> {};
-
-TEST_P(MatrixKernels, EqualTheDecodedProductOnEveryShape) {
-  if (!isa_available(GetParam())) GTEST_SKIP() << "this machine does not run " << isa_name(GetParam());
-  std::set<std::pair<TensorType, Activation>> pairs;
-  for (const Kernel& k : kernels(GetParam())) pairs.insert({k.type, k.rule});
-  for (const auto& [type, rule] : pairs) {
-    for (const Shape& s : kShapes) {
-      if (!shape_fits(type, s.cols)) continue;
-      for (const Codes codes : {Codes::kAny, Codes::kTernaryOnly}) {
-        const Problem p = make_problem(type, rule, s.rows, s.cols, codes);
-        for (const Kernel& k : kernels(GetParam())) {
-          if (k.type == type && k.rule == rule) check_kernel_on(k, p);
-        }
-        if (HasFatalFailure()) return;
-        if (!quant::find_format(type)->ternary) break;
+/// Every kernel of the tier for one format under one rule. The rules that are not the format's own run through decoded
+/// rows mostly: two shapes serve.
+void check_format(Isa isa, const quant::Format& format, Activation rule) {
+  int shapes = rule == format.activation || rule == Activation::kI8Row ? 1000 : 2;
+  for (const Shape& s : kShapes) {
+    if (!shape_fits(format.type, s.cols) || shapes-- == 0) continue;
+    for (const Codes codes : {Codes::kAny, Codes::kTernaryOnly}) {
+      const Problem p = make_problem(format.type, rule, s, codes);
+      for (const Kernel& k : kernels(isa)) {
+        if (k.type == format.type && k.rule == rule) check_kernel_on(k, p);
       }
+      if (!format.ternary || ::testing::Test::HasFatalFailure()) break;
     }
   }
 }
 
+constexpr Activation kRules[] = {Activation::kF32, Activation::kI8x32, Activation::kI8x128, Activation::kI8x256,
+                                 Activation::kI8Row};
+
+class MatrixKernels : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!isa_available(GetParam())) GTEST_SKIP() << "this machine does not run " << isa_name(GetParam());
+  }
+};
+
+TEST_P(MatrixKernels, EqualTheDecodedProductOnEveryShape) {
+  for (const quant::Format& f : quant::formats()) {
+    for (const Activation rule : kRules) check_format(GetParam(), f, rule);
+  }
+}
+
+TEST_P(MatrixKernels, OfEveryFormatAreTunedUnderItsOwnRule) {
+  for (const quant::Format& f : quant::formats()) {
+    const std::string_view name = choose_kernel(GetParam(), f.type, f.activation, 64, 512).name;
+    EXPECT_FALSE(name.starts_with("decode_")) << type_info(f.type).name << " runs through " << name;
+    EXPECT_TRUE(name.ends_with(isa_name(GetParam()))) << name << " is of another tier";
+  }
+}
+
+TEST_P(MatrixKernels, OfTernaryFormatsAreTunedForBitNetsRule) {
+  for (const quant::Format& f : quant::formats()) {
+    if (!f.ternary) continue;
+    const std::string_view name = choose_kernel(GetParam(), f.type, Activation::kI8Row, 64, 512).name;
+    EXPECT_FALSE(name.starts_with("decode_")) << type_info(f.type).name << " runs through " << name;
+  }
+}
+
+TEST_P(MatrixKernels, HoldTheCodeOfPlusTwoWhereTheyAreChosenForIt) {
+  std::mt19937 random(3);
+  for (const TensorType type : {TensorType::TQ2_0, TensorType::PQ2_0, TensorType::I2_S}) {
+    const Activation rule = quant::find_format(type)->activation;
+    const auto any = random_tensor(type, 16, 256, Codes::kAny, random);
+    const auto ternary = random_tensor(type, 16, 256, Codes::kTernaryOnly, random);
+    const Kernel& wide = choose_kernel(GetParam(), type, rule, 16, 256, any.data());
+    EXPECT_TRUE(wide.holds == nullptr || wide.holds(any.data(), 16, 256)) << wide.name;
+    const Kernel& best = choose_kernel(GetParam(), type, rule, 16, 256, ternary.data());
+    EXPECT_EQ(best.name, choose_kernel(GetParam(), type, rule, 16, 256).name);
+  }
+}
+
+TEST_P(MatrixKernels, RoundActivationsToTheExactIntegers) {
+  constexpr int64_t kCols = 1184;  // ends within a group of 128 and of 256
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(kCols);
+  for (float& v : x) v = normal(random);
+  std::fill_n(x.begin() + 256, 256, 0.0f);
+  x[0] = 0.5f, x[1] = 1.5f, x[2] = -2.5f, x[3] = 127.0f;  // ties of the first groups
+  std::set<Activation> seen;
+  for (const Kernel& k : kernels(GetParam())) {
+    const ActLayout layout = k.act_layout(kCols);
+    if (layout.generic || !seen.insert(k.rule).second) continue;
+    Aligned act(layout.row_bytes);
+    k.quantize(x.data(), kCols, act.data());
+    std::vector<int8_t> q(kCols);
+    std::vector<float> scale(static_cast<size_t>(kCols));
+    quant::quantize_row(k.rule, x, q.data(), scale.data());
+    const auto* got = reinterpret_cast<const int8_t*>(act.data());
+    EXPECT_EQ(std::vector<int8_t>(got, got + kCols), q) << "rule " << static_cast<int>(k.rule);
+    const auto* scales = reinterpret_cast<const float*>(act.data() + (kCols + 63) / 64 * 64);
+    for (int64_t g = 0; g * quant::activation_group(k.rule, kCols) < kCols; ++g) {
+      EXPECT_EQ(scales[g], scale[static_cast<size_t>(g)]) << "rule " << static_cast<int>(k.rule) << " group " << g;
+    }
+  }
+  EXPECT_EQ(seen.size(), 4u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiers, MatrixKernels, ::testing::ValuesIn(kAllIsas),
                          [](const auto& tier) { return std::string(isa_name(tier.param)); });
+
+TEST(CpuIsa, TheBestTierThatTheCpuReportsIsChosen) {
+#if defined(__x86_64__) && defined(__linux__)
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with("flags")) {
+  }
+  std::istringstream words(line);
+  const std::set<std::string> flags{std::istream_iterator<std::string>(words), {}};
+  const auto all = [&](std::initializer_list<const char*> names) {
+    return std::all_of(names.begin(), names.end(), [&](const char* n) { return flags.contains(n); });
+  };
+  ASSERT_FALSE(flags.empty());
+  const bool avx2 = all({"avx2", "fma", "f16c"});
+  const bool avx512 = all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512vbmi"});
+  const Isa best = avx2 && avx512              ? Isa::kAvx512Vnni
+                   : avx2 && all({"avx_vnni"}) ? Isa::kAvxVnni
+                   : avx2                      ? Isa::kAvx2
+                                               : Isa::kScalar;
+  EXPECT_EQ(isa_name(detect_isa()), isa_name(best));
+#else
+  EXPECT_TRUE(isa_available(detect_isa()));
+#endif
+}
+
+TEST(CpuIsa, AnUnknownOrMissingTierIsRefusedByName) {
+  const auto message = [](const char* forced) -> std::string {
+    ::setenv("TERN_CPU_ISA", forced, 1);
+    std::string what;
+    try {
+      select_isa();
+    } catch (const Error& e) {
+      what = e.what();
+    }
+    ::unsetenv("TERN_CPU_ISA");
+    return what;
+  };
+  EXPECT_NE(message("avx9000").find("is not a tier; there are scalar, avx2"), std::string::npos) << message("avx9000");
+  const bool arm = isa_available(Isa::kNeonDot);
+  EXPECT_NE(message(arm ? "avx2" : "neondot").find("does not run it"), std::string::npos);
+  EXPECT_EQ(message("scalar"), "");
+}
 
 }  // namespace
 }  // namespace tern::cpu

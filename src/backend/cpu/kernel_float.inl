@@ -33,12 +33,28 @@ struct FloatBlock {
   int64_t cols;
 };
 
+/// The last columns of a row, fewer than a vector: the activations are padded with zeros, the weights are not. Apart
+/// from the tile, whose sums would not stay in registers across the copy.
+template <typename Rows>
+[[gnu::noinline]] void float_tail(const FloatBlock& b, int64_t k, int rows, int acts, float* sums) {
+  for (int r = 0; r < rows; ++r) {
+    alignas(64) std::byte tail[Simd::kLanes * Rows::kBytes] = {};
+    __builtin_memcpy(tail, b.w + r * b.w_stride + k * Rows::kBytes, static_cast<size_t>(b.cols - k) * Rows::kBytes);
+    for (int a = 0; a < acts; ++a) {
+      const Simd::Float x = Simd::load_f(reinterpret_cast<const float*>(b.act + a * b.act_stride) + k);
+      sums[a * Simd::kFloatRows + r] += Simd::sum(Simd::mul(Rows::load(tail), x));
+    }
+  }
+}
+
 /// sums[a * kFloatRows + r] += the product of row r and activation a over the block.
 template <typename Rows, int R, int A>
 void float_tile(const FloatBlock& b, float* sums) {
-  Simd::Float acc[R][A];
-  for (auto& row : acc) {
-    for (auto& v : row) v = Simd::zero_f();
+  Simd::Float acc[R][A];  // every loop over it is unrolled: an array that is indexed lives in memory
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int a = 0; a < A; ++a) acc[r][a] = Simd::zero_f();
   }
   constexpr int64_t kStep = Simd::kLanes;
   int64_t k = 0;
@@ -57,17 +73,12 @@ void float_tile(const FloatBlock& b, float* sums) {
       for (int r = 0; r < R; ++r) acc[r][a] = Simd::fma(w[r], x, acc[r][a]);
     }
   }
+#pragma GCC unroll 8
   for (int a = 0; a < A; ++a) {
-    for (int r = 0; r < R; ++r) {
-      if (k < b.cols) {  // the activations are padded with zeros, the weights are not
-        alignas(64) std::byte tail[kStep * Rows::kBytes] = {};
-        __builtin_memcpy(tail, b.w + r * b.w_stride + k * Rows::kBytes, static_cast<size_t>(b.cols - k) * Rows::kBytes);
-        const Simd::Float x = Simd::load_f(reinterpret_cast<const float*>(b.act + a * b.act_stride) + k);
-        acc[r][a] = Simd::fma(Rows::load(tail), x, acc[r][a]);
-      }
-      sums[a * Simd::kFloatRows + r] += Simd::sum(acc[r][a]);
-    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) sums[a * Simd::kFloatRows + r] += Simd::sum(acc[r][a]);
   }
+  if (k < b.cols) float_tail<Rows>(b, k, R, A, sums);
 }
 
 template <typename Rows, int R, int A>
@@ -92,24 +103,27 @@ void float_block(const FloatBlock& b, int64_t rows, int64_t acts, float* sums) {
   }
 }
 
-/// block(row, rows, k, cols) yields the FloatBlock's w and w_stride.
+/// block(row, rows, k, cols) yields the FloatBlock's w and w_stride. Passes of `pass` columns are the outer loop, so
+/// that the activations of a chunk are read from the L2 cache.
 template <typename Rows, typename Block>
-void float_product(const MatmulArgs& a, Block&& block) {
+void float_product(const MatmulArgs& a, int64_t pass, Block&& block) {
   const int64_t cols = a.w->cols;
   const auto act_stride = static_cast<int64_t>(a.w->kernel->act_layout(cols).row_bytes);
   for (int64_t first = 0; first < a.act_rows; first += kFloatChunk) {
     const int64_t acts = a.act_rows - first < kFloatChunk ? a.act_rows - first : kFloatChunk;
-    for (int64_t row = a.row_begin; row < a.row_end; row += Simd::kFloatRows) {
-      const int64_t rows = a.row_end - row < Simd::kFloatRows ? a.row_end - row : Simd::kFloatRows;
-      float sums[kFloatChunk * Simd::kFloatRows] = {};
-      for (int64_t k = 0; k < cols; k += kFloatColumns) {
-        FloatBlock b = block(row, rows, k, cols - k < kFloatColumns ? cols - k : kFloatColumns);
+    for (int64_t k = 0; k < cols; k += pass) {
+      for (int64_t row = a.row_begin; row < a.row_end; row += Simd::kFloatRows) {
+        const int64_t rows = a.row_end - row < Simd::kFloatRows ? a.row_end - row : Simd::kFloatRows;
+        FloatBlock b = block(row, rows, k, cols - k < pass ? cols - k : pass);
         b.act = a.act + first * act_stride + k * 4;
         b.act_stride = act_stride;
+        float sums[kFloatChunk * Simd::kFloatRows];
+        for (int64_t i = 0; i < acts * Simd::kFloatRows; ++i) sums[i] = 0;
         float_block<Rows>(b, rows, acts, sums);
-      }
-      for (int64_t i = 0; i < acts; ++i) {
-        for (int64_t r = 0; r < rows; ++r) a.out[(first + i) * a.out_stride + row + r] = sums[i * Simd::kFloatRows + r];
+        for (int64_t i = 0; i < acts; ++i) {
+          float* out = a.out + (first + i) * a.out_stride + row;
+          for (int64_t r = 0; r < rows; ++r) out[r] = (k > 0 ? out[r] : 0.0f) + sums[i * Simd::kFloatRows + r];
+        }
       }
     }
   }
@@ -118,7 +132,8 @@ void float_product(const MatmulArgs& a, Block&& block) {
 template <typename Rows>
 void matmul_rows(const MatmulArgs& a) noexcept {
   const int64_t stride = a.w->cols * Rows::kBytes;
-  float_product<Rows>(a, [&](int64_t row, int64_t, int64_t k, int64_t cols) {
+  const int64_t pass = a.act_rows <= Simd::kFloatActs ? a.w->cols : kFloatColumns;  // few: the weights are the traffic
+  float_product<Rows>(a, pass, [&](int64_t row, int64_t, int64_t k, int64_t cols) {
     return FloatBlock{.w = a.w->data + row * stride + k * Rows::kBytes,
                       .w_stride = stride,
                       .act = nullptr,
@@ -132,7 +147,7 @@ void matmul_decoded(const MatmulArgs& a) noexcept {
   const TypeInfo& type = type_info(format.type);
   const int64_t stride = a.w->cols / type.block_elements * type.block_bytes;
   alignas(64) float scratch[Simd::kFloatRows * kFloatColumns];
-  float_product<RowsF32>(a, [&](int64_t row, int64_t rows, int64_t k, int64_t cols) {
+  float_product<RowsF32>(a, kFloatColumns, [&](int64_t row, int64_t rows, int64_t k, int64_t cols) {
     for (int64_t r = 0; r < rows; ++r) {
       format.decode(a.w->data + (row + r) * stride + k / type.block_elements * type.block_bytes,
                     scratch + r * kFloatColumns, cols, a.w->tensor_scale);
