@@ -16,6 +16,9 @@
 namespace tern::synth {
 namespace {
 
+// Large ternary tensors are put together from tiles of a few thousand patterns: rounding billions of random trits one
+// by one would take longer than writing them. A tile is whole blocks of every ternary format.
+constexpr int64_t kTile = 256, kPatterns = 4096;
 constexpr int64_t kChunk = 1 << 16;        // weights a thread draws and encodes at once: whole blocks of every format
 constexpr int64_t kChunksAtOnce = 1 << 6;  // held in memory before they are written
 
@@ -68,6 +71,9 @@ class Source {
         scale_(f16_to_f32(f32_to_f16(static_cast<float>(deviation(t, shape.tied) / std::sqrt(0.6))))) {}
 
   float tensor_scale() const { return scale_; }
+
+  /// The pattern, of `n`, of a tile.
+  uint64_t choose(int64_t tile, uint64_t n) const { return random_.bits(~static_cast<uint64_t>(tile)) % n; }
 
   void draw(int64_t first, std::span<float> out) const {
     if (ternary_) return draw_ternary(first, out);
@@ -126,25 +132,18 @@ class ModelWriter {
 
   void write(const Tensor& t, const Shape& shape, TensorType type, int64_t weights, uint64_t total) {
     const quant::Format& format = encoder_of(type);
-    const TypeInfo& info = type_info(type);
     const Source source(t, shape, format.ternary, options_.seed);
-    const auto bytes_of = [&](int64_t n) { return static_cast<size_t>(n / info.block_elements * info.block_bytes); };
+    const Blocks blocks{type_info(type)};
+    const int64_t tiles = (weights + kTile - 1) / kTile;
+    const bool tiled = format.ternary && tiles > kPatterns;
+    if (tiled) encode(source, format, blocks, 0, kPatterns * kTile, patterns_);
     for (int64_t at = 0; at < weights; at += kChunk * kChunksAtOnce) {
       const int64_t n = std::min(weights - at, kChunk * kChunksAtOnce);
-      bytes_.resize(bytes_of(n));
-      pool_.run([&](int thread) {
-        std::vector<float> values;
-        for (int64_t c = thread * kChunk; c < n; c += pool_.size() * kChunk) {
-          values.resize(static_cast<size_t>(std::min(n - c, kChunk)));
-          source.draw(at + c, values);
-          format.encode(values.data(), bytes_.data() + bytes_of(c), static_cast<int64_t>(values.size()),
-                        source.tensor_scale());
-        }
-      });
+      tiled ? copy_patterns(source, blocks, at, n) : encode(source, format, blocks, at, n, bytes_);
       append(bytes_, total);
     }
-    if (info.tail_bytes == 0) return;
-    std::vector<std::byte> tail(info.tail_bytes);
+    if (blocks.info.tail_bytes == 0) return;
+    std::vector<std::byte> tail(blocks.info.tail_bytes);
     const float scale = source.tensor_scale();
     std::memcpy(tail.data(), &scale, sizeof scale);
     append(tail, total);
@@ -153,6 +152,36 @@ class ModelWriter {
   uint64_t done() const { return done_; }
 
  private:
+  struct Blocks {
+    const TypeInfo& info;
+    size_t bytes(int64_t n) const { return static_cast<size_t>(n / info.block_elements * info.block_bytes); }
+  };
+
+  /// The weights [first, first + n), drawn and encoded.
+  void encode(const Source& source, const quant::Format& format, const Blocks& blocks, int64_t first, int64_t n,
+              std::vector<std::byte>& out) {
+    out.resize(blocks.bytes(n));
+    pool_.run([&](int thread) {
+      std::vector<float> values;
+      for (int64_t c = thread * kChunk; c < n; c += pool_.size() * kChunk) {
+        values.resize(static_cast<size_t>(std::min(n - c, kChunk)));
+        source.draw(first + c, values);
+        format.encode(values.data(), out.data() + blocks.bytes(c), static_cast<int64_t>(values.size()),
+                      source.tensor_scale());
+      }
+    });
+  }
+
+  /// The weights [first, first + n), a random pattern a tile.
+  void copy_patterns(const Source& source, const Blocks& blocks, int64_t first, int64_t n) {
+    bytes_.resize(blocks.bytes(n));
+    for (int64_t at = 0; at < n; at += kTile) {
+      const auto pattern = static_cast<int64_t>(source.choose((first + at) / kTile, kPatterns));
+      std::memcpy(bytes_.data() + blocks.bytes(at), patterns_.data() + blocks.bytes(pattern * kTile),
+                  blocks.bytes(std::min(kTile, n - at)));
+    }
+  }
+
   void append(std::span<const std::byte> bytes, uint64_t total) {
     file_.write_data(bytes);
     done_ += bytes.size();
@@ -162,7 +191,7 @@ class ModelWriter {
   gguf::Writer& file_;
   const Options& options_;
   ThreadPool pool_;
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> bytes_, patterns_;
   uint64_t done_ = 0;
 };
 

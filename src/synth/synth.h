@@ -25,9 +25,10 @@ struct Report {
   uint64_t tensors = 0, weights = 0, bytes = 0;  // bytes of tensor data
 };
 
-/// Streams the file: memory stays at a few MB whatever its size. Values depend on seed, tensor name and index only, so
-/// files of one shape and seed in several real-valued formats hold the same model. Ternary formats hold 30 % -1,
-/// 40 % 0, 30 % +1 under one scale; the others normal values of the same deviation (1/sqrt(inputs) in a block).
+/// Streams the file: memory stays at some 20 MB whatever its size. Values depend on seed, tensor name and index only,
+/// so files of one shape and seed in several real-valued formats hold the same model, as do those in ternary formats.
+/// Ternary weights are 30 % -1, 40 % 0, 30 % +1 under one scale (tensors above 2^20 weights repeat 4096 tiles of 256 in
+/// random order); the others are normal values of the same deviation (1/sqrt(inputs) in a block).
 /// kUnsupported when a type has no encoder, kBadFile when rows are no whole blocks, kIo as gguf::Writer.
 Report write_model(const std::string& path, const Shape& shape, const Options& options);
 
