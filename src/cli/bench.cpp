@@ -158,23 +158,15 @@ int bench(const Flags& flags) {
 
 }  // namespace
 
-Action setup_bench(CLI::App& app) {
+Action setup_bench(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  flags->model.declare(app, false);
-  const auto list = [&](const char* name, std::vector<int32_t>& values, const char* help) {
-    app.add_option(name, values, help)
-        ->allow_extra_args(false)
-        ->delimiter(',')
-        ->check(CLI::Range(0, 1 << 22))
-        ->capture_default_str();
-  };
-  list("-p,--n-prompt", flags->prompts, "lengths of prompts, separated by commas (0: none)");
-  list("-n,--n-gen", flags->generations, "numbers of tokens to generate");
-  list("-d,--n-depth", flags->depths, "tokens in the cache before the measurement starts");
-  app.add_option("-r,--repetitions", flags->repeats, "times each is measured")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_flag("--json", flags->json, "as a JSON array");
+  flags->model.declare(set, false);
+  const int32_t most = 1 << 22;
+  set.option("-p,--n-prompt", flags->prompts, "lengths of prompts, separated by commas (0: none)").between(0, most);
+  set.option("-n,--n-gen", flags->generations, "numbers of tokens to generate").between(0, most);
+  set.option("-d,--n-depth", flags->depths, "tokens in the cache before the measurement starts").between(0, most);
+  set.option("-r,--repetitions", flags->repeats, "times each is measured").between(1, 1000);
+  set.flag("--json", flags->json, "as a JSON array");
   return [flags] { return bench(*flags); };
 }
 

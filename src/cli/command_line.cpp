@@ -45,21 +45,15 @@ void print_help() {
 
 /// Parses and runs one verb.
 int run_verb(const Verb& verb, std::span<const std::string_view> arguments) {
-  CLI::App app{std::string(verb.summary), "tern " + std::string(verb.name)};
-  app.allow_extras();
-  app.get_formatter()->column_width(34);
-  const Action action = verb.setup(app);
-  std::vector<std::string> args = canonical_arguments(arguments);
-  std::reverse(args.begin(), args.end());  // as CLI11 wants them
-  try {
-    app.parse(args);
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+  FlagSet flags("tern " + std::string(verb.name), std::string(verb.summary));
+  const Action action = verb.setup(flags);
+  const std::vector<std::string> canonical = canonical_arguments(arguments);
+  refuse_bundles(flags, canonical);
+  if (flags.parse(canonical) == FlagSet::Outcome::kHelp) {
+    fmt::print("{}", flags.help());
     return 0;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{} (see `{} --help`)", error.what(), app.get_name()));
   }
-  refuse_leftovers(app);
+  refuse_leftovers(flags);
   return action();
 }
 

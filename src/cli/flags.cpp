@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <numeric>
 #include <random>
@@ -186,12 +187,9 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::vector<std::string> known_flags(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
+/// Every spelling a user may have meant.
+std::vector<std::string> known_flags(const FlagSet& flags) {
+  std::vector<std::string> names = flags.spellings();
   for (const auto& [short_name, long_name] : kSingleDash)
     if (std::find(names.begin(), names.end(), long_name) != names.end()) names.emplace_back(short_name);
   return names;
@@ -199,10 +197,9 @@ std::vector<std::string> known_flags(const CLI::App& app) {
 
 }  // namespace
 
-void FileFlags::declare(CLI::App& app, bool positional) {
-  app.add_option(positional ? "-m,--model,MODEL" : "-m,--model", path,
-                 "the model, a .gguf file (default: the one that ships with tern)")
-      ->type_name("FILE");
+void FileFlags::declare(FlagSet& set, bool positional) {
+  set.option(positional ? "-m,--model,MODEL" : "-m,--model", path,
+             "the model, a .gguf file (default: the one that ships with tern)");
 }
 
 std::string FileFlags::resolve() const {
@@ -216,35 +213,21 @@ std::string FileFlags::resolve() const {
        "no model named, and {} is neither beside the binary nor in a folder above it: use -m FILE", kDefaultModel);
 }
 
-void ModelFlags::declare(CLI::App& app, bool positional_model) {
-  file.declare(app, positional_model);
-  const std::string group = "Model";
-  app.add_option("-c,--ctx-size", context, "tokens of context (0: the largest that fits, at most the trained length)")
-      ->check(CLI::NonNegativeNumber)
-      ->group(group);
-  app.add_option("-t,--threads", threads, "threads (0: the physical cores this process may use)")
-      ->check(CLI::Range(0, 1024))
-      ->group(group);
-  app.add_option("-b,--batch-size", batch, "tokens of a prompt read in one batch")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--cache-type-k", type_k, "-ctk: type of cached keys: f32, f16, q8_0")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--cache-type-v", type_v, "-ctv: type of cached values")->capture_default_str()->group(group);
-  app.add_option("--n-gpu-layers", gpu_layers,
-                 "-ngl: layers on the GPU; this build has no GPU backend, so 0 or a notice")
-      ->group(group);
-  app.add_option("--backend", backend, "cpu, or ref: slow and exact")
-      ->check(CLI::IsMember({"cpu", "ref"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--activations", activations, "native: rounded as the weights' format asks; f32: not rounded")
-      ->check(CLI::IsMember({"native", "f32"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_flag("-q,--quiet", quiet, "print nothing but the answer and errors")->group(group);
+void ModelFlags::declare(FlagSet& set, bool positional_model) {
+  file.declare(set, positional_model);
+  set.group("Model");
+  set.option("-c,--ctx-size", context, "tokens of context (0: the largest that fits, at most the trained length)")
+      .at_least(0);
+  set.option("-t,--threads", threads, "threads (0: the physical cores this process may use)").between(0, 1024);
+  set.option("-b,--batch-size", batch, "tokens of a prompt read in one batch").between(1, 65536);
+  set.option("--cache-type-k", type_k, "-ctk: type of cached keys: f32, f16, q8_0");
+  set.option("--cache-type-v", type_v, "-ctv: type of cached values");
+  set.option("--n-gpu-layers", gpu_layers, "-ngl: layers on the GPU; this build has no GPU backend, so 0 or a notice");
+  set.option("--backend", backend, "cpu, or ref: slow and exact").one_of({"cpu", "ref"});
+  set.option("--activations", activations, "native: rounded as the weights' format asks; f32: not rounded")
+      .one_of({"native", "f32"});
+  set.flag("-q,--quiet", quiet, "print nothing but the answer and errors");
+  set.group("Options");
 }
 
 std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
@@ -265,32 +248,17 @@ std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
   return std::make_unique<Model>(options);
 }
 
-void SamplingFlags::declare(CLI::App& app) {
-  const std::string group = "Sampling";
-  app.add_option("-n,--predict,--n-predict", max_tokens, "tokens to generate (-1: until the model ends)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("-s,--seed", seed, "seed of the draw (-1: another one every time)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--temp,--temperature", options.temperature, "temperature; 0: always the most likely token")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--top-k", options.top_k, "draw from the k most likely tokens (0: all)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--top-p", options.top_p, "draw from the fewest tokens that together have probability p (1: all)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--min-p", options.min_p, "draw from tokens at least p times as likely as the best (0: all)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--repeat-penalty", options.repeat_penalty, "weaken tokens seen lately (1: off)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--repeat-last-n", options.repeat_last_n, "how many tokens back that looks (0: off, -1: all)")
-      ->capture_default_str()
-      ->group(group);
+void SamplingFlags::declare(FlagSet& set) {
+  set.group("Sampling");
+  set.option("-n,--predict,--n-predict", max_tokens, "tokens to generate (-1: until the model ends)");
+  set.option("-s,--seed", seed, "seed of the draw (-1: another one every time)");
+  set.option("--temp,--temperature", options.temperature, "temperature; 0: always the most likely token");
+  set.option("--top-k", options.top_k, "draw from the k most likely tokens (0: all)");
+  set.option("--top-p", options.top_p, "draw from the fewest tokens that together have probability p (1: all)");
+  set.option("--min-p", options.min_p, "draw from tokens at least p times as likely as the best (0: all)");
+  set.option("--repeat-penalty", options.repeat_penalty, "weaken tokens seen lately (1: off)");
+  set.option("--repeat-last-n", options.repeat_last_n, "how many tokens back that looks (0: off, -1: all)");
+  set.group("Options");
 }
 
 SamplerOptions SamplingFlags::resolve() const {
@@ -314,7 +282,8 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance) {
+    const bool likelier = distance == best_distance && best && candidate.size() == word.size();  // letters swapped
+    if (distance < best_distance || likelier) {
       best = &candidate;
       best_distance = distance;
     }
@@ -322,19 +291,34 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
   return best ? std::optional(*best) : std::nullopt;
 }
 
-void refuse_leftovers(const CLI::App& app) {
-  const std::vector<std::string> leftovers = app.remaining();
+namespace {
+
+[[noreturn]] void unknown_flag(const FlagSet& flags, const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  if (std::find(kLlamaFlags.begin(), kLlamaFlags.end(), name) != kLlamaFlags.end())
+    throw UsageError(fmt::format("{} is a flag of llama.cpp that `{}` does not support", name, flags.name()));
+  const auto near = nearest(name, known_flags(flags));
+  throw UsageError(fmt::format("unknown flag {}{} (see `{} --help`)", name,
+                               near ? fmt::format("; did you mean {}?", *near) : "", flags.name()));
+}
+
+}  // namespace
+
+void refuse_bundles(const FlagSet& flags, std::span<const std::string> arguments) {
+  for (const std::string& a : arguments) {
+    if (a.size() > 2 && a[0] == '-' && std::isalpha(static_cast<unsigned char>(a[1])) &&
+        std::isalpha(static_cast<unsigned char>(a[2])))
+      unknown_flag(flags, a);
+  }
+}
+
+void refuse_leftovers(const FlagSet& flags) {
+  const std::vector<std::string> leftovers = flags.leftovers();
   if (leftovers.empty()) return;
   const auto flag = std::find_if(leftovers.begin(), leftovers.end(),
                                  [](const std::string& s) { return s.size() > 1 && s[0] == '-'; });
-  if (flag == leftovers.end())
-    throw UsageError(fmt::format("unexpected argument '{}' (see `{} --help`)", leftovers.front(), app.get_name()));
-  const std::string name = flag->substr(0, flag->find('='));
-  if (std::find(kLlamaFlags.begin(), kLlamaFlags.end(), name) != kLlamaFlags.end())
-    throw UsageError(fmt::format("{} is a flag of llama.cpp that `{}` does not support", name, app.get_name()));
-  const auto near = nearest(name, known_flags(app));
-  throw UsageError(fmt::format("unknown flag {}{} (see `{} --help`)", name,
-                               near ? fmt::format("; did you mean {}?", *near) : "", app.get_name()));
+  if (flag != leftovers.end()) unknown_flag(flags, *flag);
+  throw UsageError(fmt::format("unexpected argument '{}' (see `{} --help`)", leftovers.front(), flags.name()));
 }
 
 }  // namespace tern::cli

@@ -1,7 +1,5 @@
 // Flags that several verbs share, spelled as llama.cpp spells them, and what is said about flags that a verb lacks.
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,21 +7,17 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/flag_set.h"
+#include "cli/usage_error.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 
 namespace tern::cli {
 
-/// A command line that makes no sense: exit code 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 /// -m, or the first positional argument when `positional`.
 struct FileFlags {
   std::string path;
-  void declare(CLI::App& app, bool positional);
+  void declare(FlagSet& set, bool positional);
   /// The path to open: as given, or the model that ships with tern when none was.
   std::string resolve() const;
 };
@@ -36,7 +30,7 @@ struct ModelFlags {
   int32_t gpu_layers = 0;
   bool quiet = false;
 
-  void declare(CLI::App& app, bool positional_model);
+  void declare(FlagSet& set, bool positional_model);
   /// Loads with a progress line on a terminal. `context` and `sequences`, `rows` when not 0 override what the flags
   /// say.
   struct Need {
@@ -52,7 +46,7 @@ struct SamplingFlags {
   int64_t seed = -1;  // -1: another one every time
   int32_t max_tokens = -1;
 
-  void declare(CLI::App& app);
+  void declare(FlagSet& set);
   SamplerOptions resolve() const;  // with the seed chosen
 };
 
@@ -61,7 +55,9 @@ std::vector<std::string> canonical_arguments(std::span<const std::string_view> a
 
 /// Throws UsageError for the first argument the parser did not take: an unknown flag with the nearest known one, a flag
 /// of llama.cpp that tern lacks by name, or a superfluous argument.
-void refuse_leftovers(const CLI::App& app);
+void refuse_leftovers(const FlagSet& flags);
+/// Nor are flags of one letter bundled: "-fa" is not "-f a" but a flag of llama.cpp. Takes canonical arguments.
+void refuse_bundles(const FlagSet& flags, std::span<const std::string> arguments);
 
 /// The nearest of `candidates` by edit distance, when it is near enough to be meant.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);

@@ -137,24 +137,20 @@ int logits(const Flags& flags) {
 
 }  // namespace
 
-Action setup_logits(CLI::App& app) {
+Action setup_logits(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  flags->model.declare(app, false);
-  app.add_option("-p,--prompt,--text", flags->text, "the text; control tokens spelled out in it count");
-  app.add_option("--tokens", flags->tokens, "token ids instead, separated by commas");
-  app.add_option("--top", flags->top, "pairs of id and logit to list")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--greedy", flags->greedy, "continue with that many most likely tokens")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("--all", flags->all, "list the pairs at every position");
-  app.add_flag("--no-special", flags->no_special, "do not add the tokens that begin and end a text");
-  app.add_flag("--trace", flags->trace, "list every op on stderr: time, range, hash");
-  app.add_option("--diff", flags->diff, "run on that backend too, op by op, and stop at the first difference")
-      ->check(CLI::IsMember({"ref", "cpu"}));
-  app.add_option("--tolerance", flags->tolerance, "of --diff, relative to the largest value of an op's output")
-      ->capture_default_str();
-  app.add_flag("--json", flags->json, "as one JSON object");
+  flags->model.declare(set, false);
+  set.option("-p,--prompt,--text", flags->text, "the text; control tokens spelled out in it count");
+  set.option("--tokens", flags->tokens, "token ids instead, separated by commas");
+  set.option("--top", flags->top, "pairs of id and logit to list").at_least(1);
+  set.option("--greedy", flags->greedy, "continue with that many most likely tokens").at_least(0);
+  set.flag("--all", flags->all, "list the pairs at every position");
+  set.flag("--no-special", flags->no_special, "do not add the tokens that begin and end a text");
+  set.flag("--trace", flags->trace, "list every op on stderr: time, range, hash");
+  set.option("--diff", flags->diff, "run on that backend too, op by op, and stop at the first difference")
+      .one_of({"ref", "cpu"});
+  set.option("--tolerance", flags->tolerance, "of --diff, relative to the largest value of an op's output");
+  set.flag("--json", flags->json, "as one JSON object");
   return [flags] { return logits(*flags); };
 }
 

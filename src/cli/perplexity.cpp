@@ -72,17 +72,14 @@ int perplexity(const Flags& flags) {
 
 }  // namespace
 
-Action setup_perplexity(CLI::App& app) {
+Action setup_perplexity(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  flags->model.declare(app, false);
-  app.add_option("-f,--file", flags->text_file, "the text (default: stdin)");
-  app.add_option("--window", flags->window, "tokens of a window; each starts from nothing and all its positions count")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--windows,--chunks", flags->windows, "score that many windows only (-1: all)")
-      ->check(CLI::Range(-1, 1 << 30))
-      ->capture_default_str();
-  app.add_flag("--json", flags->json, "as one JSON object");
+  flags->model.declare(set, false);
+  set.option("-f,--file", flags->text_file, "the text (default: stdin)");
+  set.option("--window", flags->window, "tokens of a window; each starts from nothing and all its positions count")
+      .between(2, 1 << 20);
+  set.option("--windows,--chunks", flags->windows, "score that many windows only (-1: all)").between(-1, 1 << 30);
+  set.flag("--json", flags->json, "as one JSON object");
   return [flags] { return perplexity(*flags); };
 }
 

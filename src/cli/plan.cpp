@@ -153,11 +153,11 @@ int plan_verb(const Flags& flags) {
 
 }  // namespace
 
-Action setup_plan(CLI::App& app) {
+Action setup_plan(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  flags->model.declare(app, true);
-  app.add_flag("--all", flags->all, "list every layer, not one of each kind");
-  app.add_flag("--json", flags->json, "as one JSON object");
+  flags->model.declare(set, true);
+  set.flag("--all", flags->all, "list every layer, not one of each kind");
+  set.flag("--json", flags->json, "as one JSON object");
   return [flags] { return plan_verb(*flags); };
 }
 

@@ -109,19 +109,18 @@ int run(Flags& flags) {
 
 }  // namespace
 
-Action setup_run(CLI::App& app) {
+Action setup_run(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  flags->model.declare(app, false);
-  app.add_option("WORDS", flags->words, "[MODEL] [PROMPT...]: a .gguf file, then what to answer");
-  app.add_option("-p,--prompt", flags->prompt, "the prompt; text on stdin is appended");
-  app.add_option("-f,--file", flags->prompt_file, "take the prompt from a file");
-  app.add_option("--system-prompt", flags->system, "-sys: the system prompt");
-  app.add_flag("--no-cnv,--no-conversation", flags->no_conversation,
-               "continue the prompt as it stands, without the chat template");
-  app.add_flag("--conversation", flags->conversation,
-               "-cnv: use the chat template (the default where the model has one)");
-  app.add_flag("-v,--verbose", flags->verbose, "in a chat: a line of figures after every answer");
-  flags->sampling.declare(app);
+  flags->model.declare(set, false);
+  set.words("WORDS", flags->words, "[MODEL] [PROMPT...]: a .gguf file, then what to answer");
+  set.option("-p,--prompt", flags->prompt, "the prompt; text on stdin is appended");
+  set.option("-f,--file", flags->prompt_file, "take the prompt from a file");
+  set.option("--system-prompt", flags->system, "-sys: the system prompt");
+  set.flag("--no-cnv,--no-conversation", flags->no_conversation,
+           "continue the prompt as it stands, without the chat template");
+  set.flag("--conversation", flags->conversation, "-cnv: use the chat template (the default where the model has one)");
+  set.flag("-v,--verbose", flags->verbose, "in a chat: a line of figures after every answer");
+  flags->sampling.declare(set);
   return [flags] { return run(*flags); };
 }
 

@@ -163,12 +163,12 @@ int show(const Flags& flags) {
 
 }  // namespace
 
-Action setup_show(CLI::App& app) {
+Action setup_show(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  flags->file.declare(app, true);
-  app.add_flag("--tensors", flags->tensors, "list every tensor");
-  app.add_flag("--metadata", flags->metadata, "list every metadata key");
-  app.add_flag("--json", flags->json, "as one JSON object");
+  flags->file.declare(set, true);
+  set.flag("--tensors", flags->tensors, "list every tensor");
+  set.flag("--metadata", flags->metadata, "list every metadata key");
+  set.flag("--json", flags->json, "as one JSON object");
   return [flags] { return show(*flags); };
 }
 

@@ -49,15 +49,15 @@ int synth_model(const Flags& flags) {
 
 }  // namespace
 
-Action setup_synth(CLI::App& app) {
+Action setup_synth(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  app.add_option("--shape", flags->shape, "which model's sizes");
-  app.add_option("--type", flags->type, "format of the matrices, as GGUF spells it");
-  app.add_option("--embd-type", flags->embd_type, "format of embedding and head (default: the shape's)");
-  app.add_option("-s,--seed", flags->seed, "of the random weights")->capture_default_str();
-  app.add_option("-t,--threads", flags->threads, "threads to use (default: the cores of this machine)");
-  app.add_option("-o,--output", flags->out, "the file to write");
-  app.add_flag("--list", flags->list, "name the shapes and stop");
+  set.option("--shape", flags->shape, "which model's sizes");
+  set.option("--type", flags->type, "format of the matrices, as GGUF spells it");
+  set.option("--embd-type", flags->embd_type, "format of embedding and head (default: the shape's)");
+  set.option("-s,--seed", flags->seed, "of the random weights");
+  set.option("-t,--threads", flags->threads, "threads to use (default: the cores of this machine)");
+  set.option("-o,--output", flags->out, "the file to write");
+  set.flag("--list", flags->list, "name the shapes and stop");
   return [flags] { return synth_model(*flags); };
 }
 

@@ -47,15 +47,15 @@ int tokenize(const Flags& flags) {
 
 }  // namespace
 
-Action setup_tokenize(CLI::App& app) {
+Action setup_tokenize(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  flags->file.declare(app, false);
-  auto* const text = app.add_option("-p,--prompt,--text,TEXT", flags->text, "the text (default: stdin)");
-  app.add_option("-f,--file", flags->text_file, "take the text from a file")->excludes(text);
-  app.add_flag("--no-special", flags->no_special, "do not add the tokens that begin and end a text");
-  app.add_flag("--plain", flags->plain, "read control tokens spelled out in the text as text");
-  app.add_flag("--ids", flags->ids, "print the ids only, separated by commas");
-  app.add_flag("--json", flags->json, "as one JSON object");
+  flags->file.declare(set, false);
+  set.option("-p,--prompt,--text,TEXT", flags->text, "the text (default: stdin)");
+  set.option("-f,--file", flags->text_file, "take the text from a file").excludes("--text");
+  set.flag("--no-special", flags->no_special, "do not add the tokens that begin and end a text");
+  set.flag("--plain", flags->plain, "read control tokens spelled out in the text as text");
+  set.flag("--ids", flags->ids, "print the ids only, separated by commas");
+  set.flag("--json", flags->json, "as one JSON object");
   return [flags] { return tokenize(*flags); };
 }
 

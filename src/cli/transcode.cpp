@@ -41,14 +41,14 @@ int transcode(const Flags& flags) {
 
 }  // namespace
 
-Action setup_transcode(CLI::App& app) {
+Action setup_transcode(FlagSet& set) {
   const auto flags = std::make_shared<Flags>();
-  flags->file.declare(app, false);
-  app.add_option("-t,--type", flags->type, "PTQ1_0, PQ2_0, TQ1_0, TQ2_0 or I2_S; with --unfold F32, F16 or Q8_0")
-      ->required();
-  app.add_option("-o,--output", flags->out, "the file to write")->required();
-  app.add_flag("--unfold", flags->unfold, "turn weights in a Hadamard-rotated basis back into plain ones");
-  app.add_flag("--force", flags->force, "replace the output if it exists");
+  flags->file.declare(set, false);
+  set.option("-t,--type", flags->type, "PTQ1_0, PQ2_0, TQ1_0, TQ2_0 or I2_S; with --unfold F32, F16 or Q8_0")
+      .required();
+  set.option("-o,--output", flags->out, "the file to write").required();
+  set.flag("--unfold", flags->unfold, "turn weights in a Hadamard-rotated basis back into plain ones");
+  set.flag("--force", flags->force, "replace the output if it exists");
   return [flags] { return transcode(*flags); };
 }
 

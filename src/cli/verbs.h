@@ -1,10 +1,10 @@
 // The verbs of the command line: one file each declares its flags and does its work.
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include <functional>
 #include <span>
 #include <string_view>
+
+#include "cli/flag_set.h"
 
 namespace tern::cli {
 
@@ -13,23 +13,23 @@ using Action = std::function<int()>;
 
 struct Verb {
   std::string_view name, summary;
-  Action (*setup)(CLI::App& app);  // declares the flags on `app`
+  Action (*setup)(FlagSet& set);  // declares the flags
 };
 
 /// In the order of `tern help`.
 std::span<const Verb> verbs() noexcept;
 
-Action setup_run(CLI::App& app);
-Action setup_show(CLI::App& app);
-Action setup_plan(CLI::App& app);
-Action setup_tokenize(CLI::App& app);
-Action setup_logits(CLI::App& app);
-Action setup_perplexity(CLI::App& app);
-Action setup_bench(CLI::App& app);
-Action setup_parity(CLI::App& app);
-Action setup_transcode(CLI::App& app);
-Action setup_synth(CLI::App& app);
-Action setup_version(CLI::App& app);
+Action setup_run(FlagSet& set);
+Action setup_show(FlagSet& set);
+Action setup_plan(FlagSet& set);
+Action setup_tokenize(FlagSet& set);
+Action setup_logits(FlagSet& set);
+Action setup_perplexity(FlagSet& set);
+Action setup_bench(FlagSet& set);
+Action setup_parity(FlagSet& set);
+Action setup_transcode(FlagSet& set);
+Action setup_synth(FlagSet& set);
+Action setup_version(FlagSet& set);
 
 /// Runs `tern` with its arguments (without the program's name) and returns the exit code: 0 done, 1 failed, 2 usage,
 /// 130 interrupted. Nothing escapes: an error is one clear line on stderr.

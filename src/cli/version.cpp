@@ -10,9 +10,9 @@
 
 namespace tern::cli {
 
-Action setup_version(CLI::App& app) {
+Action setup_version(FlagSet& set) {
   const auto json = std::make_shared<bool>(false);
-  app.add_flag("--json", *json, "as one JSON object");
+  set.flag("--json", *json, "as one JSON object");
   return [json] {
     nlohmann::ordered_json out{
         {"version", version()}, {"families", nlohmann::json::array()}, {"formats", nlohmann::json::array()}};

@@ -1,8 +1,8 @@
-// The chat template of a model file: messages to the text the model was trained on. There is no built-in template and no
-// guess: a file without one has no chat mode, and a template that fails is an error.
+// The chat template of a model file: messages to the text the model was trained on. There is no built-in template and
+// no guess: a file without one has no chat mode, and a template that fails is an error.
 //
-// BOS once: many templates write the BOS token themselves, and a tokenizer may add one too. Encode what render() returns
-// with special tokens parsed, and with `add_special = !starts_with_bos(text)`.
+// BOS once: many templates write the BOS token themselves, and a tokenizer may add one too. Encode what render()
+// returns with special tokens parsed, and with `add_special = !starts_with_bos(text)`.
 #pragma once
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -33,9 +33,9 @@ class ChatTemplate {
   /// Throws tern::Error{kBadFile} when `text` is no template.
   static ChatTemplate from_source(std::string_view text, std::string bos_token, std::string eos_token);
 
-  /// `messages`: an array of objects with role, content and what else the template reads (tool_calls, reasoning_content,
-  /// tool_call_id, name...). Objects keep the order of their keys. Throws tern::Error: kInvalidArgument, with the
-  /// template's own words, when it refuses the conversation; see jinja.h for the rest.
+  /// `messages`: an array of objects with role, content and what else the template reads (tool_calls,
+  /// reasoning_content, tool_call_id, name...). Objects keep the order of their keys. Throws tern::Error:
+  /// kInvalidArgument, with the template's own words, when it refuses the conversation; see jinja.h for the rest.
   ///
   /// Clients send the `arguments` of a tool call as a string of JSON, some templates need an object and some a string.
   /// They are converted where the template cannot take them as they are, in either direction, and left alone otherwise.

@@ -37,8 +37,8 @@ void expect_same(const Logits& a, const Logits& b) {
 
 class RunnerOfFamily : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Families, RunnerOfFamily, testing::Values("tiny-llama", "tiny-qwen35", "tiny-qwen3moe"),
-                         [](const auto& info) {
-                           std::string name = std::string(info.param).substr(5);
+                         [](const auto& family) {
+                           std::string name = std::string(family.param).substr(5);
                            return name;
                          });
 

@@ -1,0 +1,57 @@
+// The flags of one verb: a declaration each gives its spellings, where the value goes, its limits and its help. Hides
+// the parser library, whose templates would otherwise be compiled in every verb.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tern::cli {
+
+class FlagSet {
+ public:
+  /// `name` as usage shows it ("tern run"), `summary` the first line of help.
+  FlagSet(std::string name, std::string summary);
+  ~FlagSet();
+  FlagSet(const FlagSet&) = delete;
+  FlagSet& operator=(const FlagSet&) = delete;
+
+  // `names`: "-n,--predict"; a name without dashes is a positional argument. The value there is the default, and help
+  // shows it. Variables must live until the verb has run.
+  FlagSet& option(const std::string& names, std::string& value, const std::string& help);
+  FlagSet& option(const std::string& names, int32_t& value, const std::string& help);
+  FlagSet& option(const std::string& names, int64_t& value, const std::string& help);
+  FlagSet& option(const std::string& names, uint64_t& value, const std::string& help);
+  FlagSet& option(const std::string& names, float& value, const std::string& help);
+  FlagSet& option(const std::string& names, double& value, const std::string& help);
+  FlagSet& option(const std::string& names, std::vector<int32_t>& values, const std::string& help);    // "1,2,3"
+  FlagSet& words(const std::string& name, std::vector<std::string>& values, const std::string& help);  // positionals
+  FlagSet& flag(const std::string& names, bool& value, const std::string& help);
+
+  // About the option declared last.
+  FlagSet& between(int64_t low, int64_t high);
+  FlagSet& at_least(int64_t low);
+  FlagSet& one_of(const std::vector<std::string>& values);
+  FlagSet& required();
+  FlagSet& excludes(const std::string& other);
+
+  /// The heading in help of what is declared from here on.
+  FlagSet& group(std::string title);
+
+  enum class Outcome : uint8_t { kRun, kHelp };
+  /// Fills the variables; kHelp when `--help` asks for it. UsageError for what does not fit the declarations; arguments
+  /// that fit none are left over.
+  Outcome parse(std::vector<std::string> arguments);
+  std::vector<std::string> leftovers() const;
+  std::string help() const;
+  const std::string& name() const noexcept;
+  /// Every spelling, with its dashes.
+  std::vector<std::string> spellings() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tern::cli
