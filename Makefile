@@ -10,7 +10,7 @@ demo: deps-build
 test: deps
 	cmake --preset release -DTERN_TESTS=ON >/dev/null
 	cmake --build --preset release
-	ctest --preset release --timeout 900
+	ctest --preset release --timeout 900 -j $$(nproc)
 
 deps:
 	scripts/deps.sh
