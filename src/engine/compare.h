@@ -26,7 +26,8 @@ struct Differences {
   void add(const Difference& d);
   void add(const Differences& d);
   double mean(double sum) const { return positions > 0 ? sum / static_cast<double>(positions) : 0; }
-  double mean_kl() const { return mean(kl > kl_back ? kl : kl_back); }
+  /// Of the larger direction; not a number when either is.
+  double mean_kl() const { return mean(kl > kl_back || kl != kl ? kl : kl_back); }
 };
 
 enum class Verdict : uint8_t {
