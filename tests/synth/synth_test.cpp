@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -105,6 +106,28 @@ TEST_F(Synth, TernaryWeightsAre30_40_30UnderOneScale) {
     EXPECT_NEAR(static_cast<double>(plus) / static_cast<double>(w.size()), 0.3, 0.01);
     EXPECT_NEAR(static_cast<double>(minus) / static_cast<double>(w.size()), 0.3, 0.01);
     EXPECT_NEAR(scale * std::sqrt(0.6), 1 / std::sqrt(512.0), 1e-4);
+  }
+}
+
+TEST_F(Synth, LargeTernaryTensorsHoldTheSameModelInEveryFormat) {
+  Shape shape = find_shape("tiny-bitnet");
+  shape.layers = 1;
+  shape.ffn = 4352;  // 1.1 M weights a matrix: put together from patterns
+  std::vector<float> first;
+  for (const TensorType type : {TensorType::PTQ1_0, TensorType::TQ2_0, TensorType::I2_S}) {
+    const std::string path = folder / "model.gguf";
+    write_model(path, shape, {.type = type, .threads = 2});
+    std::vector<float> w = values(gguf::File::open(path), "blk.0.ffn_up.weight");
+    const auto zeros = static_cast<double>(std::count(w.begin(), w.end(), 0.0f));
+    EXPECT_NEAR(zeros / static_cast<double>(w.size()), 0.4, 0.01);
+    const std::set<std::vector<float>> rows = [&] {
+      std::set<std::vector<float>> out;
+      for (auto at = w.begin(); at != w.end(); at += 256) out.emplace(at, at + 256);
+      return out;
+    }();
+    EXPECT_GT(rows.size(), 2500u) << "rows repeat too often";
+    if (first.empty()) first = w;
+    EXPECT_EQ(w, first);
   }
 }
 
