@@ -14,7 +14,8 @@
 namespace tern {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer would wait for ever
   if (fd < 0) {
     const int e = errno;
     fail(e == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "cannot open '{}': {}", path, std::strerror(e));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 #include "base/error.h"
@@ -99,7 +101,10 @@ std::string_view version() noexcept {
 int run_command_line(std::span<const std::string_view> arguments) {
   try {
     init_logging(0);
-    return dispatch(arguments);
+    const int code = dispatch(arguments);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    fmt::print(stderr, "tern: cannot write to stdout: {}\n", std::strerror(errno));
+    return kFailed;
   } catch (const UsageError& error) {
     fmt::print(stderr, "tern: {}\n", error.what());
     return kUsage;

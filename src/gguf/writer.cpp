@@ -1,5 +1,6 @@
 #include "gguf/writer.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,6 +65,9 @@ struct Writer::Impl {
 
 Writer::Writer(std::string path, const Metadata& metadata, uint32_t version) : impl_(std::make_unique<Impl>()) {
   CHECK(version == 2 || version == 3, "version {}", version);
+  // The finished file takes the place of `path`: never of a device, a pipe or a folder.
+  if (struct stat st{}; ::stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
+    fail(ErrorCode::kInvalidArgument, "'{}' exists and is not a regular file; name a file to write", path);
   impl_->alignment = alignment_of(metadata, path);
   impl_->partial = path + ".partial";
   impl_->path = std::move(path);

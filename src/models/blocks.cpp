@@ -93,6 +93,12 @@ Hparams read_hparams(const Builder& b, bool neox) {
     fail(ErrorCode::kBadFile, "{}: {} layers, {} heads and {} KV heads make no model", b.architecture(), h.layers,
          h.heads, h.kv_heads);
   }
+  if (h.layers > b.tensor_count()) {
+    fail(ErrorCode::kBadFile, "{}.block_count is {}, but the file has {} tensors", b.architecture(), h.layers,
+         b.tensor_count());
+  }
+  if (!(h.norm_eps >= 0 && h.norm_eps < 1))
+    fail(ErrorCode::kBadFile, "{}.attention.layer_norm_rms_epsilon is {}", b.architecture(), h.norm_eps);
   h.head_dim = b.get_int("attention.key_length", width / h.heads);
   for (int64_t i = 1; i < h.layers; ++i) {
     if (b.layer_int("attention.head_count", i) != h.heads ||

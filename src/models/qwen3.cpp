@@ -5,8 +5,8 @@ namespace tern {
 namespace {
 
 Val attention(Builder& b, const Hparams& h, Val x) {
-  const Val q = b.rms_norm(b.linear(x, b.weight("attn_q")), b.weight("attn_q_norm"), h.norm_eps);
-  const Val k = b.rms_norm(b.linear(x, b.weight("attn_k")), b.weight("attn_k_norm"), h.norm_eps);
+  const Val q = b.head_norm(b.linear(x, b.weight("attn_q")), h.head_dim, b.weight("attn_q_norm"), h.norm_eps);
+  const Val k = b.head_norm(b.linear(x, b.weight("attn_k")), h.head_dim, b.weight("attn_k_norm"), h.norm_eps);
   const Val v = b.linear(x, b.weight("attn_v"));
   const Val a = b.attend(b.rope(q, h.rope, h.head_dim), b.rope(k, h.rope, h.head_dim), v,
                          {.heads = h.heads, .kv_heads = h.kv_heads});

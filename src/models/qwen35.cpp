@@ -9,9 +9,10 @@ namespace {
 /// Rotary attention whose query projection also yields a sigmoid output gate, interleaved a head: [query | gate].
 Val full_attention(Builder& b, const Hparams& h, Val x) {
   const Val both = b.linear(x, b.weight("attn_q"));
-  const Val q = b.rms_norm(b.take(both, 0, h.head_dim, 2 * h.head_dim), b.weight("attn_q_norm"), h.norm_eps);
+  const Val q =
+      b.head_norm(b.take(both, 0, h.head_dim, 2 * h.head_dim), h.head_dim, b.weight("attn_q_norm"), h.norm_eps);
   const Val gate = b.take(both, h.head_dim, h.head_dim, 2 * h.head_dim);
-  const Val k = b.rms_norm(b.linear(x, b.weight("attn_k")), b.weight("attn_k_norm"), h.norm_eps);
+  const Val k = b.head_norm(b.linear(x, b.weight("attn_k")), h.head_dim, b.weight("attn_k_norm"), h.norm_eps);
   const Val v = b.linear(x, b.weight("attn_v"));
   const Val a = b.attend(b.rope(q, h.rope, h.head_dim), b.rope(k, h.rope, h.head_dim), v,
                          {.heads = h.heads, .kv_heads = h.kv_heads});
@@ -45,7 +46,8 @@ Val delta_net(Builder& b, const Hparams& h, const Builder::Recurrent& r, Val x) 
   const Val o = b.delta_rule(
       {.q = q, .k = k, .v = v, .alpha = alpha, .beta = beta, .a = b.weight("ssm_a."), .dt = b.weight("ssm_dt.bias")},
       state, r);
-  return b.linear(b.glu(z, b.rms_norm(o, b.weight("ssm_norm"), h.norm_eps), Gate::kSilu), b.weight("ssm_out"));
+  return b.linear(b.glu(z, b.head_norm(o, r.head_dim, b.weight("ssm_norm"), h.norm_eps), Gate::kSilu),
+                  b.weight("ssm_out"));
 }
 
 /// Routed experts plus one that every token takes, behind a sigmoid of its own.

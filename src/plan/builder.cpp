@@ -200,12 +200,16 @@ Val Builder::embed(Weight table, Loc loc) {
 }
 
 Val Builder::rms_norm(Val x, Weight w, double eps, Loc loc) {
-  const int64_t group = info(w).elements();
-  expect(
-      group > 0 && cols(x) % group == 0, loc,
-      fmt::format("rms_norm '{}' of {} values over an activation of {} columns", plan_.info(w).name, group, cols(x)));
+  return head_norm(x, cols(x), w, eps, loc);
+}
+
+Val Builder::head_norm(Val x, int64_t head_dim, Weight w, double eps, Loc loc) {
+  const int64_t size = info(w).elements();
+  expect(size == head_dim && cols(x) % head_dim == 0, loc,
+         fmt::format("rms_norm '{}' of {} values over {} columns in groups of {}", plan_.info(w).name, size, cols(x),
+                     head_dim));
   use_as(w, WeightUse::kVector);
-  return push(RmsNormArgs{.weight = w, .eps = static_cast<float>(eps), .group = group}, {x}, cols(x), loc);
+  return push(RmsNormArgs{.weight = w, .eps = static_cast<float>(eps), .group = head_dim}, {x}, cols(x), loc);
 }
 
 Val Builder::l2_norm(Val x, int64_t group, double eps, Loc loc) {

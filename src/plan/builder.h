@@ -36,6 +36,8 @@ class Builder {
   /// Refuses the file when `key` is present and not `neutral`: the family does not implement what it asks for.
   void refuse_unless(std::string_view key, double neutral) const;
 
+  int64_t tensor_count() const { return static_cast<int64_t>(file_.tensors().size()); }
+
   // ---- Weights. Inside a block names are relative to "blk.<layer>."; ".weight" is appended unless the name has a
   // suffix. ----
   void begin_layer(int64_t layer) { layer_ = static_cast<int32_t>(layer); }
@@ -53,7 +55,8 @@ class Builder {
 
   // ---- Ops. Every shape is checked here; the message names op, tensor and both sizes. ----
   Val embed(Weight table, Loc loc = Loc::current());
-  Val rms_norm(Val x, Weight weight, double eps, Loc loc = Loc::current());  // chunks of the weight's length
+  Val rms_norm(Val x, Weight weight, double eps, Loc loc = Loc::current());                     // over all columns
+  Val head_norm(Val x, int64_t head_dim, Weight weight, double eps, Loc loc = Loc::current());  // over each head
   Val l2_norm(Val x, int64_t group, double eps, Loc loc = Loc::current());
   /// Applies `<name>.scale` and `<name>.bias` when the file has them, and the rotation of a folded weight.
   Val linear(Val x, Weight w, Loc loc = Loc::current());

@@ -1,9 +1,13 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/subprocess.h"
 #include "cli/verbs.h"
+#include "gguf/temp_folder.h"
 
 namespace tern {
 namespace {
@@ -69,6 +73,19 @@ TEST(Usage, AMissingModelFileIsAFailureThatNamesIt) {
   EXPECT_EQ(f.code, 1);
   EXPECT_EQ(f.out, "");
   EXPECT_NE(f.err.find("/nonexistent/model.gguf"), std::string::npos) << f.err;
+}
+
+TEST(Usage, AnOutputThatIsNoFileIsLeftAlone) {
+  const gguf::testing::TempFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Finished f = run_tern({"transcode", "-t", "PQ2_0", "-o", pipe, "--force"});
+  EXPECT_EQ(f.code, 1);
+  EXPECT_NE(f.err.find("is not a regular file"), std::string::npos) << f.err;
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  const Finished g = run_tern({"show", pipe});  // must not wait for a writer
+  EXPECT_EQ(g.code, 1);
+  EXPECT_NE(g.err.find("is not a regular file"), std::string::npos) << g.err;
 }
 
 TEST(Usage, VersionAsJsonListsFamiliesAndFormats) {

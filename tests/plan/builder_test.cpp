@@ -101,7 +101,13 @@ TEST(Builder, AMatrixOfTheWrongHeightIsRefusedWithBothSizes) {
 TEST(Builder, ANormOfTheWrongLengthIsRefusedWithBothSizes) {
   PlanFile file(small("llama"));
   file.tensor("blk.0.ffn_norm.weight").ne = {48};
-  expect_plan_refused(file, "rms_norm 'blk.0.ffn_norm.weight' of 48 values over an activation of 64 columns");
+  expect_plan_refused(file, "rms_norm 'blk.0.ffn_norm.weight' of 48 values over 64 columns in groups of 64");
+}
+
+TEST(Builder, ANormOfAHeadsLengthIsNoNormOfTheRow) {
+  PlanFile file(small("llama"));
+  file.tensor("output_norm.weight").ne = {32};
+  expect_plan_refused(file, "rms_norm 'output_norm.weight' of 32 values over 64 columns in groups of 64");
 }
 
 TEST(Builder, ABiasOfTheWrongLengthIsRefusedWithBothSizes) {
