@@ -23,17 +23,14 @@ inline void cpu_relax() noexcept {
 /// store_and_wake() is visible after.
 inline uint32_t wait_change(const std::atomic<uint32_t>& word, uint32_t old) noexcept {
   constexpr int kPolls = 64;  // between two looks at the clock
-  std::chrono::steady_clock::time_point start{};
-  for (bool first = true;; first = false) {
+  const auto start = std::chrono::steady_clock::now();
+  do {
     for (int i = 0; i < kPolls; ++i) {
       const uint32_t now = word.load(std::memory_order_acquire);
       if (now != old) return now;
       cpu_relax();
     }
-    const auto now = std::chrono::steady_clock::now();
-    if (first) start = now;
-    if (now - start >= kSpinTime) break;
-  }
+  } while (std::chrono::steady_clock::now() - start < kSpinTime);
   word.wait(old, std::memory_order_acquire);
   return word.load(std::memory_order_acquire);
 }

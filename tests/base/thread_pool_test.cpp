@@ -45,56 +45,6 @@ TEST_P(ThreadPoolTest, WritesBeforeABarrierAreSeenAfterIt) {
   for (int64_t sum : sums) EXPECT_EQ(sum, expected);
 }
 
-TEST_P(ThreadPoolTest, EveryItemOfEveryPhaseIsDoneOnceBeforeTheNextPhaseOpens) {
-  ThreadPool pool(GetParam());
-  constexpr uint32_t kPhases = 200;
-  const auto items = [](uint32_t phase) { return 1 + phase * 7 % 23; };
-  for (uint32_t grain : {1u, 3u, 100u}) {
-    std::vector<std::atomic<int>> done(23);
-    uint32_t phase = 0, mistakes = 0;
-    const auto open = [&] { return ThreadPool::Phase{phase < kPhases ? items(phase) : 0, grain}; };
-    pool.run_phases(
-        open(),
-        [&](uint32_t begin, uint32_t end, int thread) {
-          EXPECT_LT(begin, end);
-          EXPECT_LE(end, items(phase));
-          EXPECT_LT(thread, pool.size());
-          for (uint32_t i = begin; i < end; ++i) done[i].fetch_add(1, std::memory_order_relaxed);
-        },
-        [&](int) {
-          for (uint32_t i = 0; i < done.size(); ++i) mistakes += done[i].exchange(0) != (i < items(phase) ? 1 : 0);
-          ++phase;
-          return open();
-        });
-    EXPECT_EQ(phase, kPhases);
-    EXPECT_EQ(mistakes, 0u);
-  }
-}
-
-TEST_P(ThreadPoolTest, PhasesNeedNoThreadButOne) {
-  ThreadPool pool(GetParam());
-  for (int round = 0; round < 2000; ++round) {  // short runs back to back: workers come late, or to the next run
-    std::atomic<int> sum{0};
-    pool.run_phases(
-        {2}, [&](uint32_t begin, uint32_t end, int) { sum += static_cast<int>(end - begin); },
-        [](int) { return ThreadPool::Phase{}; });
-    ASSERT_EQ(sum.load(), 2);
-  }
-}
-
-TEST_P(ThreadPoolTest, PhasesAndWholeTeamJobsAlternate) {
-  ThreadPool pool(GetParam());
-  for (int round = 0; round < 200; ++round) {
-    std::atomic<int> threads{0}, items{0};
-    pool.run([&](int) { ++threads; });
-    pool.run_phases(
-        {5, 2}, [&](uint32_t begin, uint32_t end, int) { items += static_cast<int>(end - begin); },
-        [](int) { return ThreadPool::Phase{}; });
-    ASSERT_EQ(threads.load(), pool.size());
-    ASSERT_EQ(items.load(), 5);
-  }
-}
-
 TEST_P(ThreadPoolTest, RangesCoverEverythingOnceAtMultiplesOfTheUnit) {
   ThreadPool pool(GetParam());
   for (int64_t unit : {1, 4, 16}) {

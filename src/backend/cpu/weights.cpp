@@ -1,6 +1,7 @@
 #include "backend/cpu/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "backend/activation_rule.h"
@@ -152,12 +153,10 @@ void Weights::pack(const Plan& plan, const gguf::File& file, const LoadOptions& 
     size_t end = begin;
     uint64_t batch = 0;
     while (end < pieces.size() && batch < kBatchBytes) batch += pieces[end++].source().size();
-    pool.run_phases(
-        {static_cast<uint32_t>(end - begin)},
-        [&](uint32_t from, uint32_t to, int) {
-          for (uint32_t i = from; i < to; ++i) pieces[begin + i].run();
-        },
-        [](int) { return ThreadPool::Phase{}; });
+    std::atomic<size_t> next{begin};
+    pool.run([&](int) {
+      for (size_t i = next.fetch_add(1); i < end; i = next.fetch_add(1)) pieces[i].run();
+    });
     for (; begin < end; ++begin) file.drop(pieces[begin].source());
     done += batch;
     if (load.progress) load.progress(done, total);
