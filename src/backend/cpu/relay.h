@@ -43,8 +43,10 @@ class Relay {
 
   /// Reports claimed items as done; true for the one thread that completed the phase and has to open the next.
   bool finish(Range range) noexcept {
-    const uint32_t n = range.end - range.begin;
-    return done_.fetch_add(n, std::memory_order_acq_rel) + n == items_.load(std::memory_order_relaxed);
+    // Read before the items are counted: while they are not, the phase cannot end. Read after, `items_` may already be the
+    // next phase's, and its number could be the one that this thread counted to.
+    const uint32_t n = range.end - range.begin, items = items_.load(std::memory_order_relaxed);
+    return done_.fetch_add(n, std::memory_order_acq_rel) + n == items;
   }
 
   /// Waits until another phase than `phase` is open and returns it.
