@@ -13,9 +13,9 @@ class Relay {
  public:
   /// Opens `phase` with `items` > 0 items. Phases must ascend while threads watch.
   void open(uint32_t phase, uint32_t items) noexcept {
-    items_.store(items, std::memory_order_relaxed);
+    items_.store(items, std::memory_order_release);
     done_.store(0, std::memory_order_relaxed);
-    ticket_.store(uint64_t{phase} << 32, std::memory_order_release);
+    ticket_.store((uint64_t{phase} << 32) | (items == 0 ? kAllTaken : 0), std::memory_order_release);
     store_and_wake(phase_, phase);
   }
 
@@ -31,12 +31,13 @@ class Relay {
     for (;;) {
       if (seen >> 32 != phase) return {0, 0};
       const auto next = static_cast<uint32_t>(seen);
-      const uint32_t items = items_.load(std::memory_order_relaxed);  // a stale ticket makes the exchange fail
-      const uint32_t end = items - next < grain ? items : next + grain;
-      if (next >= end) return {0, 0};
+      if (next == kAllTaken) return {0, 0};
+      // May be the next phase's already; but then the ticket says that all are taken, and the exchange fails.
+      const uint32_t items = items_.load(std::memory_order_acquire);
+      const uint32_t end = items > next && items - next > grain ? next + grain : kAllTaken;
       const uint64_t taken = (uint64_t{phase} << 32) | end;
       if (ticket_.compare_exchange_weak(seen, taken, std::memory_order_acq_rel, std::memory_order_acquire)) {
-        return {next, end};
+        return {next, end == kAllTaken ? items : end};
       }
     }
   }
@@ -53,7 +54,8 @@ class Relay {
   uint32_t wait_past(uint32_t phase) const noexcept { return wait_change(phase_, phase); }
 
  private:
-  alignas(64) std::atomic<uint64_t> ticket_{0};  // phase << 32 | first item that nobody took
+  static constexpr uint32_t kAllTaken = UINT32_MAX;
+  alignas(64) std::atomic<uint64_t> ticket_{kAllTaken};  // phase << 32 | first item that nobody took
   std::atomic<uint32_t> items_{0};               // of the open phase; written before ticket_ opens it
   alignas(64) std::atomic<uint32_t> done_{0};
   alignas(64) std::atomic<uint32_t> phase_{0};  // what waiters watch
