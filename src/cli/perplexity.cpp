@@ -38,7 +38,7 @@ int perplexity(const Flags& flags) {
   if (flags.text_file.empty() && !stdin_has_text()) throw UsageError("give a text with -f FILE, or on stdin");
   const std::string text = flags.text_file.empty() ? read_stdin() : read_text_file(flags.text_file);
   const auto model = flags.model.load({.context = flags.window});
-  const std::vector<int32_t> tokens = model->tokenizer().encode(text);
+  const std::vector<int32_t> tokens = model->tokenizer().encode(text, {.add_special = true, .parse_special = true});
   const auto size = static_cast<size_t>(flags.window);
   const size_t available = tokens.size() / size;
   if (available == 0)
