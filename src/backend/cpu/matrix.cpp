@@ -1,13 +1,15 @@
 #include "backend/cpu/matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
 
@@ -66,15 +68,26 @@ bool machine_runs(Isa isa) noexcept {
   return (saved_state() & 0xe6) == 0xe6 && (extended.b & kB) == kB && (extended.c & kC) == kC;
 }
 #else
+#if defined(__aarch64__)
+constexpr const Tier* kDotTier = &kNeonDotTier;
+#else
+constexpr const Tier* kDotTier = nullptr;
+#endif
 constexpr IsaRow kIsas[] = {
     {Isa::kScalar, "scalar", &kScalarTier, "decode_scalar"},
     {Isa::kAvx2, "avx2", nullptr, nullptr},
     {Isa::kAvxVnni, "avxvnni", nullptr, nullptr},
     {Isa::kAvx512Vnni, "avx512vnni", nullptr, nullptr},
-    {Isa::kNeonDot, "neondot", nullptr, nullptr},
+    {Isa::kNeonDot, "neondot", kDotTier, "decode_neondot"},
     {Isa::kNeonI8mm, "neoni8mm", nullptr, nullptr},
 };
 bool machine_runs(Isa isa) noexcept {
+#if defined(__aarch64__) && defined(__linux__)
+  constexpr unsigned long kDotProduct = 1ul << 20;  // HWCAP_ASIMDDP
+  if (isa == Isa::kNeonDot) return (::getauxval(AT_HWCAP) & kDotProduct) != 0;
+#elif defined(__aarch64__)
+  if (isa == Isa::kNeonDot) return true;  // every Apple M
+#endif
   return isa == Isa::kScalar;
 }
 #endif
