@@ -27,6 +27,8 @@ struct Shape {
 
   // Mixture of experts, where experts > 0.
   int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
+  bool merged_experts = false;  // ffn_gate_up_exps instead of gate and up
+  double expert_scale = 0;      // of the sum of experts; 0: no key
   // Gated delta net, where v_heads > 0: all layers but every full_interval-th.
   int64_t full_interval = 4, k_heads = 0, v_heads = 0, state_dim = 0, taps = 4;
   int64_t rope_dims = 0;  // rotated dims of a head; 0: all

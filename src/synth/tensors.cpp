@@ -63,8 +63,12 @@ void add_delta_net(Block& b, const Shape& s) {
 
 void add_experts(Block& b, const Shape& s) {
   b.add("ffn_gate_inp.weight", {s.embd, s.experts}, Role::kRouter);
-  b.add("ffn_gate_exps.weight", {s.embd, s.expert_ffn, s.experts}, Role::kMatrix);
-  b.add("ffn_up_exps.weight", {s.embd, s.expert_ffn, s.experts}, Role::kMatrix);
+  if (s.merged_experts) {
+    b.add("ffn_gate_up_exps.weight", {s.embd, 2 * s.expert_ffn, s.experts}, Role::kMatrix);
+  } else {
+    b.add("ffn_gate_exps.weight", {s.embd, s.expert_ffn, s.experts}, Role::kMatrix);
+    b.add("ffn_up_exps.weight", {s.embd, s.expert_ffn, s.experts}, Role::kMatrix);
+  }
   b.add("ffn_down_exps.weight", {s.expert_ffn, s.embd, s.experts}, Role::kMatrix);
   if (s.shared_ffn == 0) return;
   b.add("ffn_gate_inp_shexp.weight", {s.embd}, Role::kRouter);
@@ -98,6 +102,7 @@ void set_expert_keys(gguf::Metadata& m, const Shape& s, const std::string& p) {
   set_u32(m, p + "expert_count", s.experts);
   set_u32(m, p + "expert_used_count", s.experts_used);
   set_u32(m, p + "expert_feed_forward_length", s.expert_ffn);
+  if (s.expert_scale != 0) m.set_f32(p + "expert_weights_scale", static_cast<float>(s.expert_scale));
   if (s.shared_ffn != 0) set_u32(m, p + "expert_shared_feed_forward_length", s.shared_ffn);
 }
 

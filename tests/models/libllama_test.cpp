@@ -66,7 +66,10 @@ std::vector<Case> cases() {
          {TensorType::F32, TensorType::Q8_0, TensorType::Q4_0, TensorType::Q6_K, TensorType::TQ2_0})
       out.push_back({v, t});
   }
-  for (const Variant& v : family_variants()) out.push_back({v, TensorType::F32});
+  for (const Variant& v : family_variants()) {
+    // llama.cpp v0.5.0 hands the scale of experts to this family's graph, but reads the key for other families only.
+    if (v.shape.expert_scale == 0) out.push_back({v, TensorType::F32});
+  }
   return out;
 }
 

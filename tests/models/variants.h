@@ -59,6 +59,8 @@ inline std::vector<Variant> family_variants() {
               }),
       variant("qwen35_tied", "tiny-qwen35", [](Shape& s) { s.tied = true; }),
       variant("qwen35_as_many_k_as_v_heads", "tiny-qwen35", [](Shape& s) { s.k_heads = s.v_heads; }),
+      variant("qwen35moe_merged_experts", "tiny-qwen35moe", [](Shape& s) { s.merged_experts = true; }),
+      variant("qwen35moe_scaled_experts", "tiny-qwen35moe", [](Shape& s) { s.expert_scale = 2.5; }),
       variant("bitnet_tensor_scales", "tiny-bitnet", [](Shape& s) { s.tensor_scales = true; }),
   };
 }
