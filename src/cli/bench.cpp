@@ -127,7 +127,8 @@ void print_table(Model& model, const std::vector<Result>& results, double bandwi
     table.add({model_name(model.file()), human_bytes(model.file().file_bytes()),
                human_count(parameter_count(model.file())), info.name, fmt::format("{}", info.threads), r.test.name(),
                fmt::format("{:.2f} +- {:.2f}", r.mean(), r.deviation()), fmt::format("{:.2f}", r.median()),
-               gb > 0 ? fmt::format("{:.1f}", gb) : "", gb > 0 ? fmt::format("{:.0f}%", 100e9 * gb / bandwidth) : ""});
+               gb > 0 ? fmt::format("{:.1f}", gb) : "",
+               gb > 0 && bandwidth > 0 ? fmt::format("{:.0f}%", 100e9 * gb / bandwidth) : ""});
   }
   fmt::print("{}\nmachine: {}, reads {:.1f} GB/s with {} threads\n", table.text(), info.device, bandwidth / 1e9,
              info.threads);

@@ -49,9 +49,7 @@ void print_help() {
 int run_verb(const Verb& verb, std::span<const std::string_view> arguments) {
   FlagSet flags("tern " + std::string(verb.name), std::string(verb.summary));
   const Action action = verb.setup(flags);
-  const std::vector<std::string> canonical = canonical_arguments(arguments);
-  refuse_bundles(flags, canonical);
-  if (flags.parse(canonical) == FlagSet::Outcome::kHelp) {
+  if (flags.parse(canonical_arguments(flags, arguments)) == FlagSet::Outcome::kHelp) {
     fmt::print("{}", flags.help());
     return 0;
   }

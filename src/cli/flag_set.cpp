@@ -77,7 +77,7 @@ FlagSet& FlagSet::flag(const std::string& names, bool& value, const std::string&
 }
 
 FlagSet& FlagSet::between(int64_t low, int64_t high) {
-  impl_->last->check(CLI::Range(low, high));
+  impl_->last->check(CLI::Range(low, high, fmt::format("{}..{}", low, high)));
   return *this;
 }
 
@@ -135,6 +135,11 @@ std::vector<std::string> FlagSet::spellings() const {
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
   return names;
+}
+
+bool FlagSet::takes_value(const std::string& spelling) const {
+  const CLI::Option* option = spelling.starts_with('-') ? impl_->app.get_option_no_throw(spelling) : nullptr;
+  return option != nullptr && option->get_items_expected_min() > 0;
 }
 
 }  // namespace tern::cli

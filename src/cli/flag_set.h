@@ -48,6 +48,8 @@ class FlagSet {
   const std::string& name() const noexcept;
   /// Every spelling, with its dashes.
   std::vector<std::string> spellings() const;
+  /// `spelling` is an option's, and the argument after it is its value.
+  bool takes_value(const std::string& spelling) const;
 
  private:
   struct Impl;

@@ -267,16 +267,6 @@ SamplerOptions SamplingFlags::resolve() const {
   return out;
 }
 
-std::vector<std::string> canonical_arguments(std::span<const std::string_view> arguments) {
-  std::vector<std::string> out;
-  for (const std::string_view argument : arguments) {
-    const auto* const row =
-        std::find_if(kSingleDash.begin(), kSingleDash.end(), [&](const auto& pair) { return pair.first == argument; });
-    out.emplace_back(row == kSingleDash.end() ? argument : row->second);
-  }
-  return out;
-}
-
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
   const std::string* best = nullptr;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
@@ -302,14 +292,25 @@ namespace {
                                near ? fmt::format("; did you mean {}?", *near) : "", flags.name()));
 }
 
+/// "-ngl", "-pv": the parser would read several letters behind one dash as several flags, or as a flag and its value.
+bool is_bundle(const std::string& argument) {
+  const auto letter = [&](size_t i) { return std::isalpha(static_cast<unsigned char>(argument[i])) != 0; };
+  return argument.size() > 2 && argument[0] == '-' && letter(1) && letter(2);
+}
+
 }  // namespace
 
-void refuse_bundles(const FlagSet& flags, std::span<const std::string> arguments) {
-  for (const std::string& a : arguments) {
-    if (a.size() > 2 && a[0] == '-' && std::isalpha(static_cast<unsigned char>(a[1])) &&
-        std::isalpha(static_cast<unsigned char>(a[2])))
-      unknown_flag(flags, a);
+std::vector<std::string> canonical_arguments(const FlagSet& flags, std::span<const std::string_view> arguments) {
+  std::vector<std::string> out;
+  bool is_value = false;  // what stands behind an option that takes one is its value, whatever it looks like
+  for (const std::string_view argument : arguments) {
+    const auto* const row =
+        std::find_if(kSingleDash.begin(), kSingleDash.end(), [&](const auto& pair) { return pair.first == argument; });
+    out.emplace_back(is_value || row == kSingleDash.end() ? argument : row->second);
+    if (!is_value && is_bundle(out.back())) unknown_flag(flags, out.back());
+    is_value = !is_value && flags.takes_value(out.back());
   }
+  return out;
 }
 
 void refuse_leftovers(const FlagSet& flags) {

@@ -50,14 +50,13 @@ struct SamplingFlags {
   SamplerOptions resolve() const;  // with the seed chosen
 };
 
-/// llama.cpp's flags of one dash and several letters ("-ngl") as the long ones that the parser takes.
-std::vector<std::string> canonical_arguments(std::span<const std::string_view> arguments);
+/// llama.cpp's flags of one dash and several letters ("-ngl") as the long ones that the parser takes. UsageError for
+/// one that `flags` lacks: letters are not bundled, "-fa" is not "-f a" but a flag of llama.cpp.
+std::vector<std::string> canonical_arguments(const FlagSet& flags, std::span<const std::string_view> arguments);
 
 /// Throws UsageError for the first argument the parser did not take: an unknown flag with the nearest known one, a flag
 /// of llama.cpp that tern lacks by name, or a superfluous argument.
 void refuse_leftovers(const FlagSet& flags);
-/// Nor are flags of one letter bundled: "-fa" is not "-f a" but a flag of llama.cpp. Takes canonical arguments.
-void refuse_bundles(const FlagSet& flags, std::span<const std::string> arguments);
 
 /// The nearest of `candidates` by edit distance, when it is near enough to be meant.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);

@@ -59,8 +59,10 @@ void print_banner(Model& model) {
   fmt::print(stderr, "{} ({}, {} parameters, {:.2f} bits a weight), loaded in {:.2f} s\n", model_name(model.file()),
              model.plan().architecture, human_count(parameter_count(model.file())), bits_per_weight(model.file()),
              model.load_seconds());
-  fmt::print(stderr, "context {} tokens, KV {}/{} {}, memory {}\n", limits.context, kv_type_name(limits.k),
-             kv_type_name(limits.v), human_bytes(need.kv), human_bytes(need.total()));
+  const int64_t trained = model.plan().n_context_train;
+  fmt::print(stderr, "context {} tokens{}, KV {}/{} {}, memory {}\n", limits.context,
+             trained > 0 && limits.context > trained ? fmt::format(" (trained for {})", trained) : "",
+             kv_type_name(limits.k), kv_type_name(limits.v), human_bytes(need.kv), human_bytes(need.total()));
 }
 
 std::vector<int32_t> prompt_tokens(const Flags& flags, Model& model, const std::string& text) {

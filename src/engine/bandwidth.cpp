@@ -13,8 +13,9 @@
 namespace tern {
 namespace {
 
-constexpr size_t kBuffer = size_t{256} << 20;
+constexpr size_t kBuffer = size_t{256} << 20;  // beyond any cache of the machines at hand
 constexpr int kRepeats = 5;
+constexpr uint64_t kSpareTimes = 4;  // a measurement must not push the model out of memory
 
 using Lanes = uint64_t __attribute__((vector_size(16)));
 
@@ -30,6 +31,7 @@ uint64_t read(const std::byte* begin, const std::byte* end) {
 }
 
 double measure(int threads) {
+  if (available_memory() < kSpareTimes * kBuffer) return 0;
   const Memory buffer(kBuffer);
   ThreadPool pool(threads);
   std::vector<uint64_t> sums(static_cast<size_t>(threads) * 8);  // a cache line each

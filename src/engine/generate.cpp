@@ -42,11 +42,8 @@ Generated generate(Runner& runner, Sequence& sequence, std::span<const int32_t> 
   out.stats.prompt_seconds = seconds_since(start);
 
   Clock::time_point decode_start;
-  while (true) {
-    if (options.max_tokens >= 0 && static_cast<int64_t>(out.tokens.size()) >= options.max_tokens) {
-      out.reason = FinishReason::kLength;
-      break;
-    }
+  out.reason = FinishReason::kLength;
+  while (options.max_tokens < 0 || static_cast<int64_t>(out.tokens.size()) < options.max_tokens) {
     const int32_t token = sampler.sample(logits);
     if (out.tokens.empty()) {
       out.stats.first_token_seconds = seconds_since(start);
@@ -57,12 +54,16 @@ Generated generate(Runner& runner, Sequence& sequence, std::span<const int32_t> 
       break;
     }
     out.tokens.push_back(token);
-    if (options.on_token && !options.on_token(token)) break;
+    if (options.on_token && !options.on_token(token)) {
+      out.reason = FinishReason::kStopped;
+      break;
+    }
+    if (static_cast<int64_t>(out.tokens.size()) == options.max_tokens) break;  // its logits are not needed
     if (sequence.position() == runner.limits().context)
       fail(ErrorCode::kContextFull,
            "the context of {} tokens is full ({} of prompt, {} generated) and the answer has not ended: try a larger "
-           "-c, or "
-           "end it earlier with -n",
+           "-c, "
+           "or end it earlier with -n",
            runner.limits().context, prompt.size(), out.tokens.size());
     logits = runner.decode(sequence, token);
     ++out.stats.decoded_tokens;

@@ -35,12 +35,12 @@ MemoryNeed memory_need(const Plan& plan, const Runner::Limits& limits) {
   need.kv = static_cast<uint64_t>(cache_bytes(plan, shape));
   shape.state_slots = slots;
   need.states = static_cast<uint64_t>(cache_bytes(plan, shape)) - need.kv;
-  const auto rows = static_cast<uint64_t>(std::min(limits.rows, limits.context * limits.sequences));
+  const auto rows = static_cast<uint64_t>(std::min<int64_t>(limits.rows, int64_t{limits.context} * limits.sequences));
   uint64_t row_bytes = 0;
   for (const ValInfo& v : plan.vals) row_bytes += v.outputs_only ? 0 : static_cast<uint64_t>(v.cols) * sizeof(float);
   // Backends reuse the memory of dead activations: of the sum over all layers about one layer's part is alive.
   need.activations = rows * row_bytes / static_cast<uint64_t>(std::max<int64_t>(1, plan.n_layers));
-  need.activations += static_cast<uint64_t>(limits.sequences * plan.n_vocab) * sizeof(float);
+  need.activations += static_cast<uint64_t>(int64_t{limits.sequences} * plan.n_vocab) * sizeof(float);
   return need;
 }
 

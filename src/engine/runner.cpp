@@ -17,7 +17,7 @@ CacheShape Runner::Limits::cache(const Plan& plan) const {
 Runner::Runner(const Plan& plan, Backend& backend, const Limits& limits)
     : plan_(plan), backend_(backend), limits_(limits) {
   CHECK(limits.context > 0 && limits.sequences > 0 && limits.rows > 0);
-  limits_.rows = std::min(limits_.rows, limits_.context * limits_.sequences);
+  limits_.rows = static_cast<int32_t>(std::min<int64_t>(limits_.rows, int64_t{limits_.context} * limits_.sequences));
   limits_.rows = std::max(limits_.rows, limits_.sequences);
   const CacheShape shape = limits_.cache(plan);
   backend_.reserve(shape);

@@ -17,6 +17,16 @@ TEST(Chat, AnswersObeysCommandsAndLeaves) {
   EXPECT_NE(f.out.find("no command /nonsense"), std::string::npos) << f.out;
 }
 
+TEST(Chat, CtrlCEndsASingleAnswerWithCode130AndKeepsWhatWasSaid) {
+  // ref takes its time, so that the answer is still going on.
+  const Finished f =
+      test::interrupt_tern({"run", "-p", "Hello", "--no-cnv", "--temp", "0", "-n", "400", "--backend", "ref"});
+  EXPECT_EQ(f.code, 130) << f.err;
+  EXPECT_FALSE(f.out.empty());
+  EXPECT_TRUE(f.out.ends_with('\n'));
+  EXPECT_NE(f.err.find("tokens/s"), std::string::npos) << f.err;
+}
+
 TEST(Chat, CtrlDLeavesAndOneCtrlCDoesNot) {
   const Finished f = chat_with_tern({"run"}, {"\x03", "\x04"});
   EXPECT_EQ(f.code, 0) << f.out;

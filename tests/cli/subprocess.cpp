@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -60,6 +61,33 @@ Finished run_tern(const std::vector<std::string>& arguments, std::string_view in
   Finished finished;
   finished.code = wait_for(child);
   finished.out = gguf::testing::read_all(out);
+  finished.err = gguf::testing::read_all(err);
+  return finished;
+}
+
+Finished interrupt_tern(const std::vector<std::string>& arguments) {
+  const gguf::testing::TempFolder folder;
+  const std::string err = folder / "err";
+  std::array<int, 2> out{};
+  if (pipe(out.data()) != 0) return {};
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    close(out[0]);
+    close(out[1]);
+    dup2(open(err.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), STDERR_FILENO);
+    exec_tern(arguments);
+  }
+  close(out[1]);
+  Finished finished;
+  std::array<char, 4096> buffer{};
+  for (ssize_t n = 0; (n = read(out[0], buffer.data(), buffer.size())) > 0;) {
+    if (finished.out.empty()) kill(child, SIGINT);
+    finished.out.append(buffer.data(), static_cast<size_t>(n));
+  }
+  close(out[0]);
+  finished.code = wait_for(child);
   finished.err = gguf::testing::read_all(err);
   return finished;
 }

@@ -14,6 +14,9 @@ struct Finished {
 /// Runs `tern` with `arguments`, `input` on its stdin (a pipe).
 Finished run_tern(const std::vector<std::string>& arguments, std::string_view input = "");
 
+/// The same, interrupted (Ctrl-C) once something has been written to stdout.
+Finished interrupt_tern(const std::vector<std::string>& arguments);
+
 /// The same on a terminal of its own: what is typed, and everything that is shown (stdout and stderr together). Each
 /// entry of `typed` is sent when `>>> ` is shown once more; the program then has to end by itself.
 Finished chat_with_tern(const std::vector<std::string>& arguments, const std::vector<std::string>& typed);

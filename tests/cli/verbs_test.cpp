@@ -115,6 +115,12 @@ TEST(Run, StdinIsAppendedToThePrompt) {
             with({"run", tiny.path, "-p", "the quick\nbrown fox"}, ""));
 }
 
+TEST(Run, APromptMayLookLikeAFlag) {
+  const Tiny tiny;
+  for (const char* prompt : {"-sys", "-abc", "--temp"})
+    EXPECT_EQ(run_tern({"run", "-m", tiny.path, "-p", prompt, "--no-cnv", "-n", "2", "-q"}).code, 0) << prompt;
+}
+
 TEST(Run, TheSameSeedGivesTheSameAnswer) {
   const Tiny tiny;
   const std::vector<std::string> words{"run", "-m", tiny.path, "-p", "the", "--no-cnv", "-n", "12", "-s", "42", "-q"};
