@@ -41,7 +41,8 @@ std::map<std::string, std::string> real_templates() {
   for (const auto& entry : fs::directory_iterator(models, none)) {
     if (entry.path().extension() != ".gguf") continue;
     const gguf::File file = gguf::File::open(entry.path());
-    if (const auto text = file.metadata().get_string("tokenizer.chat_template")) out[entry.path().stem()] = std::string(*text);
+    if (const auto text = file.metadata().get_string("tokenizer.chat_template"))
+      out[entry.path().stem()] = std::string(*text);
   }
   return out;
 }
