@@ -14,17 +14,18 @@ endif()
 
 add_library(tern_flags INTERFACE)
 target_include_directories(tern_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
-target_compile_options(tern_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
+# The flags of g++ and clang++; what nvcc takes is in TernCuda.cmake.
+target_compile_options(tern_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Werror>"
                        # An inexact contraction a*b+c -> fma would make ref and the ISA kernels disagree in the last bit.
-                       -ffp-contract=off -fno-math-errno
+                       "$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off;-fno-math-errno>"
                        # Messages name files from the root of the tree, wherever it was built.
-                       -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+                       "$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(tern_flags INTERFACE -Wno-restrict)  # false positive on std::string operator+, GCC bug 105651
+  target_compile_options(tern_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)  # false positive on std::string operator+, GCC bug 105651
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # The floor of every translation unit but the ISA kernels: a binary starts on any CPU since 2009.
-  target_compile_options(tern_flags INTERFACE -march=x86-64-v2)
+  target_compile_options(tern_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v2>)
 endif()
 if(TERN_SANITIZE)
   target_compile_options(tern_flags INTERFACE -fsanitize=${TERN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

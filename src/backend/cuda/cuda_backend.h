@@ -1,0 +1,22 @@
+// The CUDA backend: a plan walked as kernels on one GPU, decode steps replayed as captured graphs.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace tern {
+
+struct CudaOptions {
+  int device = 0;      // ordinal of the GPU
+  bool graphs = true;  // replay small steps as captured graphs; off: launch every kernel, to compare and to debug
+};
+
+/// kUnsupported with one line of what to do when this build has no CUDA, the machine no driver or no such GPU.
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
+
+/// What GPU memory a model may take, before anything is loaded; 0 when there is no GPU to ask.
+uint64_t cuda_free_memory(int device = 0) noexcept;
+
+}  // namespace tern
