@@ -11,6 +11,7 @@
 
 #include "backend/cpu/matrix.h"
 #include "backend/matrix_weights.h"
+#include "base/checked.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 
@@ -60,15 +61,16 @@ struct Activations {
 };
 
 void multiply(ThreadPool& pool, const Weights& w, const Activations& x, int64_t acts, std::vector<float>& out) {
-  pool.run([&](int thread) {
-    const ThreadPool::Range r = pool.range(thread, w.matrix.rows, w.matrix.kernel->row_unit);
+  const int64_t rows = w.matrix.rows, unit = w.matrix.kernel->row_unit;
+  const int64_t piece = ceil_div(ceil_div(rows, int64_t{8} * pool.size()), unit) * unit;
+  pool.run({static_cast<uint32_t>(ceil_div(rows, piece))}, [&](uint32_t begin, uint32_t end, int) {
     w.matrix.kernel->matmul({.w = &w.matrix,
                              .act = x.memory.data(),
                              .act_rows = acts,
                              .out = out.data(),
-                             .out_stride = w.matrix.rows,
-                             .row_begin = r.begin,
-                             .row_end = r.end});
+                             .out_stride = rows,
+                             .row_begin = begin * piece,
+                             .row_end = std::min(rows, end * piece)});
   });
 }
 

@@ -20,25 +20,28 @@ inline void cpu_relax() noexcept {
 }
 
 /// Waits until `word` differs from `old` and returns what it became. What was written before the matching
-/// store_and_wake() is visible after.
+/// announce() is visible after.
 inline uint32_t wait_change(const std::atomic<uint32_t>& word, uint32_t old) noexcept {
   constexpr int kPolls = 64;  // between two looks at the clock
-  const auto start = std::chrono::steady_clock::now();
-  do {
+  std::chrono::steady_clock::time_point start{};
+  for (bool first = true;; first = false) {
     for (int i = 0; i < kPolls; ++i) {
       const uint32_t now = word.load(std::memory_order_acquire);
       if (now != old) return now;
       cpu_relax();
     }
-  } while (std::chrono::steady_clock::now() - start < kSpinTime);
+    const auto now = std::chrono::steady_clock::now();
+    if (first) start = now;
+    if (now - start >= kSpinTime) break;
+  }
   word.wait(old, std::memory_order_acquire);
   return word.load(std::memory_order_acquire);
 }
 
-/// Stores and wakes whoever waits for the change.
-inline void store_and_wake(std::atomic<uint32_t>& word, uint32_t value) noexcept {
-  // Sequentially consistent: the look whether somebody sleeps, inside notify_all, must not pass the store.
-  word.store(value, std::memory_order_seq_cst);
+/// Changes `word` and wakes whoever waits for it. Several threads may announce at once.
+inline void announce(std::atomic<uint32_t>& word) noexcept {
+  // Sequentially consistent: the look whether somebody sleeps, inside notify_all, must not pass the change.
+  word.fetch_add(1, std::memory_order_seq_cst);
   word.notify_all();
 }
 

@@ -5,7 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/checked.h"
 #include "base/error.h"
 #include "base/spin_park.h"
 
@@ -14,23 +13,72 @@ namespace tern {
 struct ThreadPool::Impl {
   explicit Impl(int count) : size(count) {}
 
-  // Each word on its own cache line: waiters poll one while others count on another.
-  alignas(64) std::atomic<uint32_t> job{0};         // number of run(); a change starts the workers
-  alignas(64) std::atomic<uint32_t> busy{0};        // workers inside the current job
-  alignas(64) std::atomic<uint32_t> idle_epoch{0};  // changes when the last worker left
-  alignas(64) std::atomic<uint32_t> arrived{0};
-  alignas(64) std::atomic<uint32_t> generation{0};  // of the barrier
-
-  const std::function<void(int)>* body = nullptr;  // nullptr with a new job: stop
   const int size;
   std::vector<std::thread> workers;
 
+  // Each word on its own cache line: waiters poll one while others count on another.
+  alignas(64) std::atomic<uint32_t> signal{0};  // changes when there is something new to look at
+
+  // Only the holder of the last unfinished items opens the next phase, so a plain store suffices.
+  static constexpr uint32_t kAllTaken = UINT32_MAX;
+  alignas(64) std::atomic<uint64_t> ticket{kAllTaken};  // number of the phase << 32 | first item that nobody took
+  std::atomic<uint32_t> items{0}, grain{1};             // of the open phase
+  alignas(64) std::atomic<uint32_t> done{0};
+  const Body* body = nullptr;
+  const Next* next = nullptr;
+  std::atomic<bool> finished{true}, stop{false};
+
+  void open(Phase p) noexcept {
+    grain.store(std::max(1u, p.grain), std::memory_order_relaxed);
+    items.store(p.items, std::memory_order_release);
+    done.store(0, std::memory_order_relaxed);
+    const uint64_t number = (ticket.load(std::memory_order_relaxed) >> 32) + 1;
+    ticket.store(number << 32, std::memory_order_release);
+    announce(signal);
+  }
+
+  struct Taken {
+    uint32_t begin = 0, end = 0;
+  };
+  /// Items of the open phase, none when all are taken. Holding some keeps the phase open.
+  Taken take() noexcept {
+    uint64_t seen = ticket.load(std::memory_order_acquire);
+    for (;;) {
+      const auto first = static_cast<uint32_t>(seen);
+      if (first == kAllTaken) return {};
+      // These may be the next phase's already; but then the ticket says that all are taken, and the exchange fails.
+      const uint32_t all = items.load(std::memory_order_acquire), step = grain.load(std::memory_order_relaxed);
+      const uint32_t end = all > first && all - first > step ? first + step : kAllTaken;
+      if (ticket.compare_exchange_weak(seen, (seen >> 32 << 32) | end, std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
+        return {first, std::min(end, all)};
+      }
+    }
+  }
+
+  /// Works on phases until nothing is left to take.
+  void share(int thread) {
+    for (Taken t = take(); t.begin < t.end; t = take()) {
+      (*body)(t.begin, t.end, thread);
+      // Read before the items are counted: while they are not, the phase cannot end. Read after, `items` may already
+      // be the next phase's, and its number could be the one that this thread counted to.
+      const uint32_t n = t.end - t.begin, all = items.load(std::memory_order_relaxed);
+      if (done.fetch_add(n, std::memory_order_acq_rel) + n != all) continue;
+      const Phase following = (*next)(thread);
+      if (following.items > 0) {
+        open(following);
+      } else {
+        finished.store(true, std::memory_order_release);
+        announce(signal);
+      }
+    }
+  }
+
   void work(int thread) {
     for (uint32_t seen = 0;;) {
-      seen = wait_change(job, seen);
-      if (!body) return;
-      (*body)(thread);
-      if (busy.fetch_sub(1, std::memory_order_acq_rel) == 1) store_and_wake(idle_epoch, seen);
+      seen = wait_change(signal, seen);
+      if (stop.load(std::memory_order_acquire)) return;
+      share(thread);
     }
   }
 };
@@ -42,8 +90,8 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>(threads)) {
 }
 
 ThreadPool::~ThreadPool() {
-  impl_->body = nullptr;
-  store_and_wake(impl_->job, impl_->job.load(std::memory_order_relaxed) + 1);
+  impl_->stop.store(true, std::memory_order_release);
+  announce(impl_->signal);
   for (std::thread& t : impl_->workers) t.join();
 }
 
@@ -51,36 +99,27 @@ int ThreadPool::size() const noexcept {
   return impl_->size;
 }
 
-void ThreadPool::run(const std::function<void(int thread)>& body) {
+void ThreadPool::run(Phase first, const Body& body, const Next& next) {
   Impl& p = *impl_;
   if (p.size == 1) {
-    body(0);
+    for (; first.items > 0; first = next(0)) body(0, first.items, 0);
     return;
   }
+  if (first.items == 0) return;
   p.body = &body;
-  p.busy.store(static_cast<uint32_t>(p.size - 1), std::memory_order_relaxed);
-  const uint32_t before = p.idle_epoch.load(std::memory_order_relaxed);
-  store_and_wake(p.job, p.job.load(std::memory_order_relaxed) + 1);
-  body(0);
-  wait_change(p.idle_epoch, before);
-}
-
-void ThreadPool::barrier() noexcept {
-  Impl& p = *impl_;
-  if (p.size == 1) return;
-  const uint32_t mine = p.generation.load(std::memory_order_acquire);
-  if (p.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(p.size)) {
-    p.arrived.store(0, std::memory_order_relaxed);
-    store_and_wake(p.generation, mine + 1);
-  } else {
-    wait_change(p.generation, mine);
+  p.next = &next;
+  p.finished.store(false, std::memory_order_relaxed);
+  p.open(first);
+  for (;;) {
+    const uint32_t seen = p.signal.load(std::memory_order_acquire);
+    p.share(0);
+    if (p.finished.load(std::memory_order_acquire)) return;
+    wait_change(p.signal, seen);
   }
 }
 
-ThreadPool::Range ThreadPool::range(int thread, int64_t n, int64_t unit) const noexcept {
-  const int64_t units = ceil_div(n, unit), threads = impl_->size;
-  const auto edge = [&](int64_t t) { return std::min(n, units * t / threads * unit); };
-  return {edge(thread), edge(thread + 1)};
+void ThreadPool::run(Phase only, const Body& body) {
+  run(only, body, [](int) { return Phase{}; });
 }
 
 }  // namespace tern

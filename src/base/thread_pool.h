@@ -1,4 +1,4 @@
-// One persistent pool: N threads (the caller is thread 0) run a function together, with barriers inside.
+// One persistent pool: N threads, the caller among them, share phases of work.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,16 +16,20 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const noexcept;
-  /// Calls body(thread) on every thread at once; returns when all are done. Not reentrant; one caller at a time.
-  /// The body must not throw.
-  void run(const std::function<void(int thread)>& body);
-  /// Inside run(): waits until every thread of the pool arrived. What was written before is visible after.
-  void barrier() noexcept;
-  /// Splits [0, n) into `size()` ranges at multiples of `unit`.
-  struct Range {
-    int64_t begin, end;
+
+  /// A phase of work: `items` independent items, taken `grain` at a time; 0 items: there is no further phase.
+  struct Phase {
+    uint32_t items = 0, grain = 1;
   };
-  Range range(int thread, int64_t n, int64_t unit = 1) const noexcept;
+  using Body = std::function<void(uint32_t begin, uint32_t end, int thread)>;
+  using Next = std::function<Phase(int thread)>;
+  /// Runs phases one after the other. `body(begin, end, thread)` does items of the open phase, on whichever threads
+  /// have a core; `next(thread)` is called once when all are done, by the thread that did the last, and says what to
+  /// open. There is no barrier: a thread that the system keeps off its core delays nobody unless it took items along.
+  /// What was written in a phase is visible in the next. Neither may throw. Not reentrant; one caller at a time.
+  void run(Phase first, const Body& body, const Next& next);
+  /// One phase.
+  void run(Phase only, const Body& body);
 
  private:
   struct Impl;

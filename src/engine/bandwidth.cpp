@@ -14,6 +14,7 @@ namespace tern {
 namespace {
 
 constexpr size_t kBuffer = size_t{256} << 20;  // beyond any cache of the machines at hand
+constexpr size_t kChunk = size_t{1} << 20;     // what a thread takes at a time
 constexpr int kRepeats = 5;
 constexpr uint64_t kSpareTimes = 4;  // a measurement must not push the model out of memory
 
@@ -35,18 +36,19 @@ double measure(int threads) {
   const Memory buffer(kBuffer);
   ThreadPool pool(threads);
   std::vector<uint64_t> sums(static_cast<size_t>(threads) * 8);  // a cache line each
+  const auto each_chunk = [&](const auto& body) {
+    pool.run({kBuffer / kChunk}, [&](uint32_t begin, uint32_t end, int thread) {
+      for (uint32_t i = begin; i < end; ++i) body(buffer.data() + i * kChunk, static_cast<size_t>(thread) * 8);
+    });
+  };
   // Pages that nothing wrote are one shared page of zeros.
-  pool.run([&](int thread) {
-    const auto [begin, end] = pool.range(thread, kBuffer, 4096);
-    for (int64_t i = begin; i < end; i += 64) buffer.data()[i] = std::byte{1};
+  each_chunk([](std::byte* chunk, size_t) {
+    for (size_t i = 0; i < kChunk; i += 64) chunk[i] = std::byte{1};
   });
   double best = 0;
   for (int i = 0; i < kRepeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    pool.run([&](int thread) {
-      const auto [begin, end] = pool.range(thread, kBuffer, 4096);
-      sums[static_cast<size_t>(thread) * 8] += read(buffer.data() + begin, buffer.data() + end);
-    });
+    each_chunk([&](const std::byte* chunk, size_t slot) { sums[slot] += read(chunk, chunk + kChunk); });
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     best = std::max(best, static_cast<double>(kBuffer) / seconds.count());
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/float16.h"
 #include "base/thread_pool.h"
@@ -161,9 +162,9 @@ class ModelWriter {
   void encode(const Source& source, const quant::Format& format, const Blocks& blocks, int64_t first, int64_t n,
               std::vector<std::byte>& out) {
     out.resize(blocks.bytes(n));
-    pool_.run([&](int thread) {
+    pool_.run({static_cast<uint32_t>(ceil_div(n, kChunk))}, [&](uint32_t begin, uint32_t end, int) {
       std::vector<float> values;
-      for (int64_t c = thread * kChunk; c < n; c += pool_.size() * kChunk) {
+      for (int64_t c = begin * kChunk; c < std::min(n, end * kChunk); c += kChunk) {
         values.resize(static_cast<size_t>(std::min(n - c, kChunk)));
         source.draw(first + c, values);
         format.encode(values.data(), out.data() + blocks.bytes(c), static_cast<int64_t>(values.size()),

@@ -15,62 +15,78 @@ namespace {
 
 class ThreadPoolTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(ThreadPoolTest, RunsTheBodyOnceOnEveryThread) {
+TEST_P(ThreadPoolTest, EveryItemOfEveryPhaseIsDoneOnceBeforeTheNextPhaseOpens) {
   ThreadPool pool(GetParam());
-  ASSERT_EQ(pool.size(), GetParam());
-  std::vector<int> calls(static_cast<size_t>(pool.size()), 0);
-  for (int round = 1; round <= 200; ++round) {
-    pool.run([&](int t) { ++calls[static_cast<size_t>(t)]; });
-    for (int c : calls) ASSERT_EQ(c, round);
+  constexpr uint32_t kPhases = 200;
+  const auto items = [](uint32_t phase) { return 1 + phase * 7 % 23; };
+  for (uint32_t grain : {1u, 3u, 100u}) {
+    std::vector<std::atomic<int>> done(23);
+    uint32_t phase = 0, mistakes = 0;
+    const auto open = [&] { return ThreadPool::Phase{phase < kPhases ? items(phase) : 0, grain}; };
+    pool.run(
+        open(),
+        [&](uint32_t begin, uint32_t end, int thread) {
+          EXPECT_LT(begin, end);
+          EXPECT_LE(end, items(phase));
+          EXPECT_LT(thread, pool.size());
+          for (uint32_t i = begin; i < end; ++i) done[i].fetch_add(1, std::memory_order_relaxed);
+        },
+        [&](int) {
+          for (uint32_t i = 0; i < done.size(); ++i) mistakes += done[i].exchange(0) != (i < items(phase) ? 1 : 0);
+          ++phase;
+          return open();
+        });
+    EXPECT_EQ(phase, kPhases);
+    EXPECT_EQ(mistakes, 0u);
   }
 }
 
-TEST_P(ThreadPoolTest, WritesBeforeABarrierAreSeenAfterIt) {
+TEST_P(ThreadPoolTest, WritesOfAPhaseAreSeenInTheNext) {
   ThreadPool pool(GetParam());
-  const auto n = static_cast<size_t>(pool.size());
-  std::vector<int64_t> slots(n, 0);
-  std::vector<int64_t> sums(n, 0);
-  constexpr int kRounds = 300;
-  pool.run([&](int t) {
-    const auto me = static_cast<size_t>(t);
-    for (int round = 0; round < kRounds; ++round) {
-      slots[me] = round + t;
-      pool.barrier();
-      sums[me] += std::accumulate(slots.begin(), slots.end(), int64_t{0});
-      pool.barrier();
-    }
-  });
-  const auto threads = static_cast<int64_t>(n);
-  const int64_t expected = threads * kRounds * (kRounds - 1) / 2 + kRounds * threads * (threads - 1) / 2;
-  for (int64_t sum : sums) EXPECT_EQ(sum, expected);
+  constexpr uint32_t kItems = 8, kPhases = 300;
+  std::vector<uint64_t> now(kItems, 1), before(kItems, 0);  // each phase adds all of the last one's numbers
+  uint32_t phase = 0;
+  pool.run(
+      {kItems},
+      [&](uint32_t begin, uint32_t end, int) {
+        for (uint32_t i = begin; i < end; ++i) now[i] = 1 + std::accumulate(before.begin(), before.end(), uint64_t{i});
+      },
+      [&](int) {
+        now.swap(before);
+        return ThreadPool::Phase{++phase < kPhases ? kItems : 0};
+      });
+  std::vector<uint64_t> expected(kItems, 0);
+  for (uint32_t p = 0; p < kPhases; ++p) {
+    const uint64_t sum = std::accumulate(expected.begin(), expected.end(), uint64_t{0});
+    for (uint32_t i = 0; i < kItems; ++i) expected[i] = 1 + i + sum;
+  }
+  EXPECT_EQ(before, expected);
 }
 
-TEST_P(ThreadPoolTest, RangesCoverEverythingOnceAtMultiplesOfTheUnit) {
+TEST_P(ThreadPoolTest, RunsBackToBackWhileWorkersComeLate) {
   ThreadPool pool(GetParam());
-  for (int64_t unit : {1, 4, 16}) {
-    for (int64_t n : {0, 1, 5, 16, 63, 1000}) {
-      int64_t next = 0;
-      for (int t = 0; t < pool.size(); ++t) {
-        const auto r = pool.range(t, n, unit);
-        EXPECT_EQ(r.begin, next);
-        EXPECT_LE(r.begin, r.end);
-        EXPECT_TRUE(r.end % unit == 0 || r.end == n);
-        next = r.end;
-      }
-      EXPECT_EQ(next, n);
-    }
+  ASSERT_EQ(pool.size(), GetParam());
+  for (int round = 0; round < 2000; ++round) {
+    std::atomic<int> sum{0};
+    pool.run({2}, [&](uint32_t begin, uint32_t end, int) { sum += static_cast<int>(end - begin); });
+    ASSERT_EQ(sum.load(), 2);
   }
 }
 
 TEST_P(ThreadPoolTest, WakesParkedWorkers) {
   ThreadPool pool(GetParam());
-  std::atomic<int> calls{0};
+  const auto n = static_cast<uint32_t>(pool.size());
   for (int round = 0; round < 5; ++round) {
     const auto start = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - start < 4 * kSpinTime) cpu_relax();  // they have parked by now
-    pool.run([&](int) { calls.fetch_add(1); });
+    std::atomic<uint32_t> inside{0};
+    // Every item waits for all others: nobody gets out unless every thread came.
+    pool.run({n}, [&](uint32_t begin, uint32_t end, int) {
+      inside += end - begin;
+      while (inside < n) std::this_thread::yield();
+    });
+    ASSERT_EQ(inside.load(), n);
   }
-  EXPECT_EQ(calls.load(), 5 * GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Values(1, 2, 3, 8));

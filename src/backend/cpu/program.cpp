@@ -158,30 +158,22 @@ void CpuProgram::plan_attention() {
 
 void CpuProgram::run_phases(uint32_t first, uint32_t last) {
   last_phase_ = last;
-  advance(first, 0);
-  if (relay_.phase() < last) machine_.pool->run([this](int thread) { walk(thread); });
+  const ThreadPool::Phase open = advance(first, 0);
+  machine_.pool->run(
+      open,
+      [this](uint32_t begin, uint32_t end, int thread) { run_range(schedule_.phases[phase_], begin, end, thread); },
+      [this](int thread) { return advance(phase_ + 1, thread); });
 }
 
-void CpuProgram::walk(int thread) {
-  for (uint32_t phase = relay_.phase(); phase < last_phase_; phase = relay_.wait_past(phase)) {
-    const Phase& p = schedule_.phases[phase];
-    const uint32_t grain = this->grain(p);
-    while (const Relay::Range range = relay_.claim(phase, grain)) {
-      run_range(p, range, thread);
-      if (relay_.finish(range)) advance(phase + 1, thread);
-    }
-  }
-}
-
-/// Does what is not worth waking anybody for and opens the next phase that is.
-void CpuProgram::advance(uint32_t phase, int thread) {
-  for (; phase < last_phase_; ++phase) {
-    const Phase& p = schedule_.phases[phase];
+/// Does what is not worth a second thread and opens the next phase that is.
+ThreadPool::Phase CpuProgram::advance(uint32_t phase, int thread) {
+  for (phase_ = phase; phase_ < last_phase_; ++phase_) {
+    const Phase& p = schedule_.phases[phase_];
     const uint32_t n = items(p);
-    if (n > 0 && !serial(p)) return relay_.open(phase, n);
-    run_range(p, {0, n}, thread);
+    if (n > 0 && !serial(p)) return {n, grain(p)};
+    run_range(p, 0, n, thread);
   }
-  relay_.open(last_phase_, 0);
+  return {};
 }
 
 int64_t CpuProgram::node_items(const Node& n) const {
@@ -216,11 +208,11 @@ uint32_t CpuProgram::grain(const Phase& p) const {
   return std::clamp<uint32_t>(items(p) / static_cast<uint32_t>(4 * machine_.pool->size()), 1, 32);
 }
 
-void CpuProgram::run_range(const Phase& p, Relay::Range range, int thread) {
-  if (range.begin == range.end) return;
+void CpuProgram::run_range(const Phase& p, uint32_t begin, uint32_t end, int thread) {
+  if (begin == end) return;
   switch (p.work) {
     case Work::kRows:
-      for (uint32_t row = range.begin; row < range.end; ++row) {
+      for (uint32_t row = begin; row < end; ++row) {
         for (const int32_t n : p.nodes) row_node(schedule_.nodes[static_cast<size_t>(n)], row, thread);
       }
       break;
@@ -228,7 +220,7 @@ void CpuProgram::run_range(const Phase& p, Relay::Range range, int thread) {
       for (const int32_t n : p.nodes) group_experts(schedule_.nodes[static_cast<size_t>(n)]);
       break;
     case Work::kItems:
-      for (uint32_t i = range.begin; i < range.end; ++i) run_item(p, i, thread);
+      for (uint32_t i = begin; i < end; ++i) run_item(p, i, thread);
       break;
   }
 }

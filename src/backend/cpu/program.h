@@ -7,7 +7,6 @@
 #include "backend/backend.h"
 #include "backend/cpu/cache_memory.h"
 #include "backend/cpu/ops.h"
-#include "backend/cpu/relay.h"
 #include "backend/cpu/schedule.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
@@ -55,13 +54,12 @@ class CpuProgram final : public Program {
   void begin(const Step& step, std::span<float> logits);
   void plan_attention();
   void run_phases(uint32_t first, uint32_t last);
-  void walk(int thread);
-  void advance(uint32_t phase, int thread);
-  bool serial(const Phase& p) const { return machine_.pool->size() == 1 || (p.light && rows() <= 1); }
+  ThreadPool::Phase advance(uint32_t phase, int thread);
+  bool serial(const Phase& p) const { return p.light && rows() <= 1; }
   uint32_t items(const Phase& p) const;
   uint32_t grain(const Phase& p) const;
   int64_t node_items(const Node& n) const;
-  void run_range(const Phase& p, Relay::Range range, int thread);
+  void run_range(const Phase& p, uint32_t begin, uint32_t end, int thread);
   void run_item(const Phase& p, int64_t item, int thread);
   int64_t rows() const { return step_->rows(); }
   const std::vector<Chunk>& chunks(const Phase& p) const { return rows() <= kFewRows ? p.few : p.many; }
@@ -122,8 +120,7 @@ class CpuProgram final : public Program {
   std::vector<AttendTask> tasks_;
   int32_t n_tasks_ = 0;
   std::vector<Grouping> groupings_;
-  Relay relay_;
-  uint32_t last_phase_ = 0;
+  uint32_t phase_ = 0, last_phase_ = 0;  // the open one, and the end of the walk
 };
 
 /// Rows of a tile of attention: enough query vectors for one reading of a page of keys.

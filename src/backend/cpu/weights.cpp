@@ -1,7 +1,6 @@
 #include "backend/cpu/weights.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "backend/activation_rule.h"
@@ -153,9 +152,8 @@ void Weights::pack(const Plan& plan, const gguf::File& file, const LoadOptions& 
     size_t end = begin;
     uint64_t batch = 0;
     while (end < pieces.size() && batch < kBatchBytes) batch += pieces[end++].source().size();
-    std::atomic<size_t> next{begin};
-    pool.run([&](int) {
-      for (size_t i = next.fetch_add(1); i < end; i = next.fetch_add(1)) pieces[i].run();
+    pool.run({static_cast<uint32_t>(end - begin)}, [&](uint32_t from, uint32_t to, int) {
+      for (uint32_t i = from; i < to; ++i) pieces[begin + i].run();
     });
     for (; begin < end; ++begin) file.drop(pieces[begin].source());
     done += batch;
