@@ -1,0 +1,119 @@
+// Weights on a CUDA device and the matrix products over them: the seam between the walker (program) and the kernels.
+// One table of layouts (matrix_formats.h) says how each format lies in device memory; kernels know layouts, not files.
+//
+// Every function that takes a stream only enqueues kernels on it: no allocation, no synchronisation, no host state, so
+// all of them can be captured in a graph. Pointers are device memory, 16-byte aligned, unless said otherwise. Results
+// are deterministic: the same inputs and row count give the same bits (sums are split by shape alone; no atomics on
+// floats). A CUDA error throws tern::Error.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "gguf/types.h"
+#include "quant/format.h"
+
+namespace tern::cuda {
+
+/// Extents of a weight as the plan has them: y = W x with x of `cols` (ne0) and y of `rows` (ne1), once an expert.
+struct MatrixShape {
+  TensorType type = TensorType::F32;
+  int64_t cols = 0, rows = 0, experts = 1;
+};
+
+/// Bytes of device memory that a weight takes, a multiple of 256. Answers before anything is loaded (`tern plan`).
+/// kUnsupported for a format that this engine cannot decode.
+size_t matrix_bytes(const MatrixShape& shape);
+
+/// A weight in the layout the kernels read. Does not own `data`.
+struct DeviceMatrix {
+  MatrixShape shape;
+  const std::byte* data = nullptr;
+  float tensor_scale = 1.0f;  // I2_S: the scale of the tensor
+};
+
+/// Moves weights from the mapped file to the device: pinned staging, raw copy, repacking by a kernel. Holds two pieces
+/// of the file at a time and no second host copy.
+class Uploader {
+ public:
+  explicit Uploader(cudaStream_t stream);
+  ~Uploader();
+  Uploader(const Uploader&) = delete;
+  Uploader& operator=(const Uploader&) = delete;
+
+  /// Enqueues the repacking of `tensor` (all bytes of the tensor in the file, experts and tail included) to `to`
+  /// (matrix_bytes of device memory, 256-byte aligned). `tensor` has been read when this returns; `read`, if any, is
+  /// called with each piece once it has been (to give the file's pages back and to report progress).
+  DeviceMatrix upload(const MatrixShape& shape, std::span<const std::byte> tensor, std::byte* to,
+                      const std::function<void(std::span<const std::byte>)>& read = {});
+  /// Waits until everything uploaded so far is complete on the device.
+  void finish();
+
+ private:
+  struct Staging;
+  std::array<Staging*, 2> staging_{};
+  size_t next_ = 0;
+  cudaStream_t stream_;
+};
+
+/// Activations rounded by `rule`, shared by every weight with that rule and width. int8 rules: the integers, a scale a
+/// group (kI8Row: the multiplier s) and the sums of the integers that biased codes need; kF32: f32 [rows][cols].
+struct Prepared {
+  quant::Activation rule = quant::Activation::kF32;
+  int64_t cols = 0;
+  int64_t capacity = 0;       // rows there is room for: part of the layout
+  std::byte* data = nullptr;  // prepared_bytes(rule, cols, capacity)
+};
+size_t prepared_bytes(quant::Activation rule, int64_t cols, int64_t capacity);
+
+/// Blockwise normalised Walsh-Hadamard transform before rounding: signs first (plan/plan.h, RotateArgs forward).
+struct Rotation {
+  int64_t block = 0;             // a power of two up to 4096 that divides cols; 0: none
+  int64_t width = 0;             // elements of `signs`, applied to every chunk of `width` columns
+  const float* signs = nullptr;  // +1 / -1; nullptr: none
+};
+/// to = rule(rotate(x)) for `rows` <= capacity rows of x [rows][cols]. The integers are those of quant::quantize_row.
+/// For kF32 without a rotation x can serve as the data of a Prepared itself.
+void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& rotation, const Prepared& to);
+/// out = rotate(x) or its inverse (H, then signs), f32 to f32; x may be out.
+void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, const Rotation& rotation, bool inverse,
+            float* out);
+
+/// out[r * w.rows + i] = (w x_r)[i] * scale + bias[i].
+struct Product {
+  const DeviceMatrix* w = nullptr;
+  float* out = nullptr;
+  float scale = 1.0f;
+  const float* bias = nullptr;  // [w.rows] or none
+};
+constexpr size_t kMaxProducts = 4;
+/// Up to kMaxProducts products over the same activations; those of one layout share a launch. Weights have
+/// x.cols columns, rows <= x.capacity.
+void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows);
+
+/// Which expert multiplies what: pair p = r * used + j takes W[ids[p]].
+struct Routing {
+  const int32_t* ids = nullptr;  // [rows * used]
+  int64_t rows = 0, used = 0, experts = 0;
+  std::byte* workspace = nullptr;  // routing_bytes
+};
+size_t routing_bytes(int64_t rows, int64_t used, int64_t experts);
+/// Groups the pairs by expert (rows beyond a decode step are multiplied expert by expert). Once per ids; every
+/// multiply_experts over them follows it on the same stream.
+void group_by_expert(cudaStream_t stream, const Routing& routing);
+/// out[p * w.rows + i] = (W[ids[p]] x)[i] * scale, without bias. x has one row a pair, or, when `x_per_row`, one a row.
+void multiply_experts(cudaStream_t stream, std::span<const Product> products, const Prepared& x, bool x_per_row,
+                      const Routing& routing);
+
+/// out[r] = row ids[r] of the (first) matrix, decoded to f32 as quant::Format::decode does.
+void lookup_rows(cudaStream_t stream, const DeviceMatrix& table, const int32_t* ids, int64_t rows, float* out);
+
+/// What `tern plan` prints for a product of `rows` rows, e.g. "matvec_PQ2_0", "gemm_mma_PQ2_0".
+std::string kernel_name(const MatrixShape& shape, quant::Activation rule, int64_t rows);
+
+}  // namespace tern::cuda
