@@ -188,8 +188,9 @@ constexpr Shape kShapes[] = {
      .v_heads = 32,
      .state_dim = 128,
      .rope_dims = 64},
+    // The spelling that llama.cpp reads as well: same tensors, SiLU for the gate.
     {.name = "bitnet-2b",
-     .architecture = "bitnet-b1.58",
+     .architecture = "bitnet",
      .embd = 2560,
      .layers = 30,
      .ffn = 6912,
@@ -200,7 +201,7 @@ constexpr Shape kShapes[] = {
      .rope_base = 500000,
      .norm_eps = 1e-5,
      .tied = true,
-     .embd_type = TensorType::F16},
+     .embd_type = TensorType::Q6_K},
     bonsai("bonsai-27b", 64),
     bonsai("bonsai-27b/8", 8),  // an eighth of the layers, the same widths
     tiny("tiny-llama", "llama", "llama-bpe"),
