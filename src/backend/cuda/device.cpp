@@ -1,0 +1,64 @@
+#include "backend/cuda/device.h"
+
+#include <cstring>
+
+#include "backend/cuda/launch.h"
+#include "base/error.h"
+
+namespace tern::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // a failed call must not be reported again by the next one
+  if (status == cudaErrorMemoryAllocation) fail(ErrorCode::kOutOfMemory, "{}: the GPU is out of memory", what);
+  fail(ErrorCode::kUnsupported, "{}: CUDA says '{}' ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+void check_launch(cudaError_t status, const char* kernel) {
+  check(status, kernel);
+}
+
+DeviceMemory::DeviceMemory(size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  void* p = nullptr;
+  if (cudaMalloc(&p, bytes) != cudaSuccess) {
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    fail(ErrorCode::kOutOfMemory,
+         "{:.2f} GB do not fit on the GPU: {:.2f} of {:.2f} GB are free; try a smaller context (-c) or fewer layers "
+         "(-ngl)",
+         static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9, static_cast<double>(total) / 1e9);
+  }
+  data_ = static_cast<std::byte*>(p);
+}
+
+DeviceMemory::~DeviceMemory() {
+  cudaFree(data_);
+}
+
+PinnedMemory::PinnedMemory(size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  void* p = nullptr;
+  check(cudaMallocHost(&p, bytes), "page-locked memory");
+  std::memset(p, 0, bytes);
+  data_ = static_cast<std::byte*>(p);
+}
+
+PinnedMemory::~PinnedMemory() {
+  cudaFreeHost(data_);
+}
+
+Stream::Stream() {
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+}
+
+Stream::~Stream() {
+  cudaStreamDestroy(stream_);
+}
+
+void Stream::wait() const {
+  check(cudaStreamSynchronize(stream_), "running a step");
+}
+
+}  // namespace tern::cuda

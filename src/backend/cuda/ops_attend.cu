@@ -1,0 +1,338 @@
+// Attention over the paged cache: writing keys and values, and a row's attention with its context cut into parts.
+#include <cuda_fp16.h>
+
+#include <cmath>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/ops.h"
+
+namespace tern::cuda {
+namespace {
+
+// ---- Pages ----
+
+__device__ char* page_of(const KvView& kv, const DeviceStep& step, const SeqRows& seq, int32_t page) {
+  return kv.base + static_cast<int64_t>(step.pages[seq.first_page + page]) * kv.page_bytes;
+}
+
+/// A warp writes 32 values of one head of one token.
+__device__ void write_32(char* head, PageType type, int token, int64_t dim, int64_t first, float x) {
+  const int lane = threadIdx.x % 32;
+  const int64_t at = token * dim + first + lane;
+  const bool inside = first + lane < dim;
+  if (type == PageType::kF32) {
+    if (inside) reinterpret_cast<float*>(head)[at] = x;
+  } else if (type == PageType::kF16) {
+    if (inside) reinterpret_cast<__half*>(head)[at] = __float2half_rn(x);
+  } else {  // as quant::encode_block of Q8_0
+    float top = fabsf(x);
+    for (int other = 16; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, other));
+    const float d = top / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
+    reinterpret_cast<int8_t*>(head)[at] = static_cast<int8_t>(fminf(fmaxf(roundf(x * inverse), -127.0f), 127.0f));
+    if (lane == 0)
+      reinterpret_cast<__half*>(head + kPageTokens * dim)[token * (dim / 32) + first / 32] = __float2half_rn(d);
+  }
+}
+
+constexpr int kWriteThreads = 256;
+
+/// A warp for 32 values: first the keys' of all rows, then the values'.
+__global__ void write_kv_kernel(const float* k, const float* v, DeviceStep step, int64_t rows, AttendShape shape,
+                                KvView kv) {
+  const int64_t k_parts = (shape.dim_k + 31) / 32, v_parts = (shape.dim_v + 31) / 32;
+  const int64_t keys = rows * shape.kv_heads * k_parts, all = keys + rows * shape.kv_heads * v_parts;
+  int64_t warp = thread_index() / 32;
+  if (warp >= all) return;
+  const bool is_key = warp < keys;
+  if (!is_key) warp -= keys;
+  const int64_t parts = is_key ? k_parts : v_parts, dim = is_key ? shape.dim_k : shape.dim_v;
+  const int64_t first = warp % parts * 32, head = warp / parts % shape.kv_heads, row = warp / parts / shape.kv_heads;
+  const int64_t column = first + threadIdx.x % 32;
+  const float x = column < dim ? (is_key ? k : v)[(row * shape.kv_heads + head) * dim + column] : 0.0f;
+  const int32_t position = step.positions[row];
+  char* page = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
+  char* to = is_key ? page + head * kv.k_head_bytes : page + kv.v_offset + head * kv.v_head_bytes;
+  write_32(to, is_key ? kv.k_type : kv.v_type, position % kPageTokens, dim, first, x);
+}
+
+/// Eight consecutive values of a token, as floats.
+struct Eight {
+  float x[8];
+};
+/// What is loaded, before it is converted: loads of several tokens can be under way together.
+struct RawEight {
+  uint32_t words[8];
+  float scale;
+};
+__device__ void load_16(const char* from, uint32_t* to) {
+  const uint4 w = *reinterpret_cast<const uint4*>(from);
+  to[0] = w.x;
+  to[1] = w.y;
+  to[2] = w.z;
+  to[3] = w.w;
+}
+__device__ RawEight load_8(const char* head, PageType type, int token, int dim, int first) {
+  RawEight r;
+  const int64_t at = static_cast<int64_t>(token) * dim + first;
+  if (type == PageType::kF16) {
+    load_16(head + 2 * at, r.words);
+  } else if (type == PageType::kF32) {
+    load_16(head + 4 * at, r.words);
+    load_16(head + 4 * at + 16, r.words + 4);
+  } else {
+    const uint2 codes = *reinterpret_cast<const uint2*>(head + at);
+    r.words[0] = codes.x;
+    r.words[1] = codes.y;
+    r.scale = __half2float(reinterpret_cast<const __half*>(head + kPageTokens * dim)[token * (dim / 32) + first / 32]);
+  }
+  return r;
+}
+__device__ Eight convert(const RawEight& r, PageType type) {
+  Eight e;
+  if (type == PageType::kF16) {
+    for (int i = 0; i < 4; ++i) {
+      const float2 f = __half22float2(reinterpret_cast<const __half2&>(r.words[i]));
+      e.x[2 * i] = f.x;
+      e.x[2 * i + 1] = f.y;
+    }
+  } else if (type == PageType::kF32) {
+    for (int i = 0; i < 8; ++i) e.x[i] = __uint_as_float(r.words[i]);
+  } else {
+    for (int i = 0; i < 8; ++i) e.x[i] = static_cast<float>(static_cast<int8_t>(r.words[i / 4] >> i % 4 * 8)) * r.scale;
+  }
+  return e;
+}
+
+// ---- A row's attention ----
+
+constexpr int kWarps = 4;
+constexpr int kBatch = 2;  // tokens that a group of lanes loads before it uses the first
+
+/// What one group of lanes, one block or one part knows: sums of values weighted with exp(score - top), not divided.
+struct Softmax {
+  float top = -INFINITY, total = 0;
+};
+
+/// exp(a - b) where both may be -infinity.
+__device__ float weight_of(float a, float b) {
+  return a == -INFINITY ? 0.0f : expf(a - b);
+}
+
+/// Parts of a row's context: whole pages, at most `most`.
+__device__ int parts_of(int32_t pages, int64_t most) {
+  return min(pages, static_cast<int32_t>(most));
+}
+
+/// One row, one KV head, kHeads of its query heads, one part of the context. kLanes lanes hold a token, 8 dims each.
+template <int kHeads, int kLanes>
+__global__ void __launch_bounds__(32 * kWarps)
+    attend_kernel(const float* q, DeviceStep step, AttendShape shape, KvView kv, int64_t most_parts, float* scratch,
+                  int32_t* counters, float* out) {
+  constexpr int kGroups = 32 / kLanes * kWarps;  // of lanes in the block
+  __shared__ float sums[kGroups][kHeads][8 * kLanes];
+  __shared__ Softmax softmaxes[kGroups][kHeads];
+  __shared__ bool last;
+  const int64_t row = blockIdx.z;
+  const int group_heads = shape.heads / shape.kv_heads, slices = (group_heads + kHeads - 1) / kHeads;
+  const int kv_head = blockIdx.y / slices, slice = blockIdx.y % slices;
+  const int first_head = kv_head * group_heads + slice * kHeads;
+  const int heads = min(kHeads, group_heads - slice * kHeads);
+  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
+  const int dim_k = static_cast<int>(shape.dim_k), dim_v = static_cast<int>(shape.dim_v), first = 8 * lane;
+
+  const SeqRows seq = step.seqs[step.seq_of_row[row]];
+  const int32_t seen = step.positions[row] + 1, pages = (seen + kPageTokens - 1) / kPageTokens;
+  const int n_parts = parts_of(pages, most_parts);
+  const int part = blockIdx.x;
+  if (part >= n_parts) return;
+  const int32_t page_begin = static_cast<int32_t>(static_cast<int64_t>(pages) * part / n_parts);
+  const int32_t page_end = static_cast<int32_t>(static_cast<int64_t>(pages) * (part + 1) / n_parts);
+
+  float query[kHeads][8], sum[kHeads][8];
+  Softmax softmax[kHeads];
+  for (int h = 0; h < kHeads; ++h) {
+    for (int i = 0; i < 8; ++i) {
+      query[h][i] = h < heads && first + i < dim_k ? q[(row * shape.heads + first_head + h) * dim_k + first + i] : 0;
+      query[h][i] *= shape.scale;
+      sum[h][i] = 0;
+    }
+  }
+  for (int32_t p = page_begin; p < page_end; ++p) {
+    const char* page = page_of(kv, step, seq, p);
+    const char *k_head = page + kv_head * kv.k_head_bytes, *v_head = page + kv.v_offset + kv_head * kv.v_head_bytes;
+    const int tokens = min(kPageTokens, seen - p * kPageTokens);
+    for (int begin = 0; begin < tokens; begin += kBatch * kGroups) {
+      RawEight keys[kBatch], values[kBatch];
+      for (int b = 0; b < kBatch; ++b) {
+        const int token = begin + b * kGroups + group;
+        if (token < tokens && first < dim_k) keys[b] = load_8(k_head, kv.k_type, token, dim_k, first);
+        if (token < tokens && first < dim_v) values[b] = load_8(v_head, kv.v_type, token, dim_v, first);
+      }
+      float score[kBatch][kHeads];
+      for (int b = 0; b < kBatch; ++b) {
+        const bool alive = begin + b * kGroups + group < tokens;
+        const Eight k = convert(keys[b], kv.k_type);
+        for (int h = 0; h < kHeads; ++h) {
+          float dot = 0;
+          if (alive && first < dim_k) {
+            for (int i = 0; i < 8; ++i) dot += query[h][i] * k.x[i];
+          }
+          for (int other = kLanes / 2; other > 0; other /= 2) dot += __shfl_xor_sync(~0u, dot, other);
+          score[b][h] = alive ? dot : -INFINITY;
+        }
+      }
+      for (int h = 0; h < kHeads; ++h) {
+        float top = softmax[h].top;
+        for (int b = 0; b < kBatch; ++b) top = fmaxf(top, score[b][h]);
+        const float keep = weight_of(softmax[h].top, top);
+        softmax[h].top = top;
+        softmax[h].total *= keep;
+        for (int i = 0; i < 8; ++i) sum[h][i] *= keep;
+        for (int b = 0; b < kBatch; ++b) {
+          score[b][h] = weight_of(score[b][h], top);
+          softmax[h].total += score[b][h];
+        }
+      }
+      for (int b = 0; b < kBatch; ++b) {
+        if (begin + b * kGroups + group >= tokens || first >= dim_v) continue;
+        const Eight v = convert(values[b], kv.v_type);
+        for (int h = 0; h < kHeads; ++h) {
+          for (int i = 0; i < 8; ++i) sum[h][i] += score[b][h] * v.x[i];
+        }
+      }
+    }
+  }
+  for (int h = 0; h < kHeads; ++h) {
+    for (int i = 0; i < 8; ++i) sums[group][h][first + i] = sum[h][i];
+    if (lane == 0) softmaxes[group][h] = softmax[h];
+  }
+  __syncthreads();
+
+  // The groups of the block, then the parts of the row: always in this order.
+  const int64_t stride = dim_v + 2;
+  float* const parts = scratch + (row * shape.heads + first_head) * most_parts * stride;
+  for (int i = threadIdx.x; i < heads * dim_v; i += blockDim.x) {
+    const int h = i / dim_v, d = i % dim_v;
+    float top = -INFINITY, total = 0, value = 0;
+    for (int g = 0; g < kGroups; ++g) top = fmaxf(top, softmaxes[g][h].top);
+    for (int g = 0; g < kGroups; ++g) {
+      const float w = weight_of(softmaxes[g][h].top, top);
+      total += w * softmaxes[g][h].total;
+      value += w * sums[g][h][d];
+    }
+    if (n_parts == 1) {
+      out[(row * shape.heads + first_head + h) * dim_v + d] = value / total;
+      continue;
+    }
+    float* to = parts + (h * most_parts + part) * stride;
+    to[d] = value;
+    if (d == 0) {
+      to[dim_v] = top;
+      to[dim_v + 1] = total;
+    }
+  }
+  if (n_parts == 1) return;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0)  // wraps to 0 with the last part: ready for the next launch
+    last = atomicInc(reinterpret_cast<unsigned*>(counters) + row * gridDim.y + blockIdx.y, n_parts - 1) == n_parts - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  for (int i = threadIdx.x; i < heads * dim_v; i += blockDim.x) {
+    const int h = i / dim_v, d = i % dim_v;
+    const float* from = parts + h * most_parts * stride;
+    float top = -INFINITY, total = 0, value = 0;
+    for (int p = 0; p < n_parts; ++p) top = fmaxf(top, __ldcg(from + p * stride + dim_v));
+    for (int p = 0; p < n_parts; ++p) {
+      const float w = weight_of(__ldcg(from + p * stride + dim_v), top);
+      total += w * __ldcg(from + p * stride + dim_v + 1);
+      value += w * __ldcg(from + p * stride + d);
+    }
+    out[(row * shape.heads + first_head + h) * dim_v + d] = value / total;
+  }
+}
+
+struct Attend {
+  const float* q;
+  const DeviceStep& step;
+  int64_t rows;
+  const AttendShape& shape;
+  const KvView& kv;
+  int64_t parts;
+  float* scratch;
+  int32_t* counters;
+  float* out;
+};
+
+/// Query heads that one block takes: registers hold queries and sums of at most eight.
+int heads_of(const AttendShape& shape) {
+  const int group = shape.heads / shape.kv_heads;
+  return group <= 1 ? 1 : group <= 2 ? 2 : group <= 4 ? 4 : group <= 6 ? 6 : 8;
+}
+int64_t slices_of(const AttendShape& shape) {
+  return int64_t{shape.kv_heads} * blocks(shape.heads / shape.kv_heads, heads_of(shape));
+}
+
+template <int kHeads, int kLanes>
+void launch_attend(cudaStream_t s, const Attend& a) {
+  const dim3 grid(static_cast<unsigned>(a.parts), static_cast<unsigned>(slices_of(a.shape)),
+                  static_cast<unsigned>(a.rows));
+  attend_kernel<kHeads, kLanes>
+      <<<grid, 32 * kWarps, 0, s>>>(a.q, a.step, a.shape, a.kv, a.parts, a.scratch, a.counters, a.out);
+}
+template <int kHeads>
+void launch_attend(cudaStream_t s, const Attend& a) {
+  const int64_t dim = a.shape.dim_k > a.shape.dim_v ? a.shape.dim_k : a.shape.dim_v;
+  if (dim <= 32) {
+    launch_attend<kHeads, 4>(s, a);
+  } else if (dim <= 64) {
+    launch_attend<kHeads, 8>(s, a);
+  } else if (dim <= 128) {
+    launch_attend<kHeads, 16>(s, a);
+  } else {
+    launch_attend<kHeads, 32>(s, a);
+  }
+}
+
+}  // namespace
+
+void write_kv(cudaStream_t s, const float* k, const float* v, const DeviceStep& step, int64_t rows,
+              const AttendShape& shape, const KvView& kv) {
+  const int64_t warps = rows * shape.kv_heads * ((shape.dim_k + 31) / 32 + (shape.dim_v + 31) / 32);
+  if (warps == 0) return;
+  write_kv_kernel<<<blocks(warps, kWriteThreads / 32), kWriteThreads, 0, s>>>(k, v, step, rows, shape, kv);
+  launched("write_kv");
+}
+
+int64_t attend_scratch_floats(const AttendShape& shape, int64_t rows, int64_t parts) {
+  return parts == 1 ? 0 : rows * shape.heads * parts * (shape.dim_v + 2);
+}
+int64_t attend_counters(const AttendShape& shape, int64_t rows) {
+  return rows * slices_of(shape);
+}
+
+void attend(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, const AttendShape& shape,
+            const KvView& kv, int64_t parts, float* scratch, int32_t* counters, float* out) {
+  if (rows == 0) return;
+  const Attend a{q, step, rows, shape, kv, parts, scratch, counters, out};
+  switch (heads_of(shape)) {
+    case 1:
+      launch_attend<1>(s, a);
+      break;
+    case 2:
+      launch_attend<2>(s, a);
+      break;
+    case 4:
+      launch_attend<4>(s, a);
+      break;
+    case 6:
+      launch_attend<6>(s, a);
+      break;
+    default:
+      launch_attend<8>(s, a);
+  }
+  launched("attend");
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,194 @@
+#include "backend/cuda/program.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr int64_t kGraphRows = 32;                  // a step of more rows hides its launches behind the kernels
+constexpr size_t kMostGraphs = 64;                  // of one program
+constexpr size_t kPinnedLogits = size_t{64} << 20;  // more go straight to the caller's memory
+
+}  // namespace
+
+// ---- StepImage ----
+
+StepImage::StepImage(const ProgramLimits& limits, int64_t most_pages) : limits_(limits), most_pages_(most_pages) {
+  const auto rows = static_cast<size_t>(limits.rows) * 4;
+  positions_ = rows;
+  seq_of_row_ = 2 * rows;
+  out_rows_ = 3 * rows;
+  seqs_ = out_rows_ + static_cast<size_t>(limits.outputs) * 4;
+  pages_ = seqs_ + static_cast<size_t>(limits.seqs) * sizeof(SeqRows);
+  host_ = PinnedMemory(pages_ + static_cast<size_t>(most_pages) * 4);
+  memory_ = DeviceMemory(host_.size());
+  const auto at = [&](size_t offset) { return reinterpret_cast<const int32_t*>(memory_.data() + offset); };
+  device_ = {.tokens = at(0),
+             .positions = at(positions_),
+             .seq_of_row = at(seq_of_row_),
+             .seqs = reinterpret_cast<const SeqRows*>(memory_.data() + seqs_),
+             .out_rows = at(out_rows_),
+             .pages = at(pages_)};
+}
+
+void StepImage::send(const Step& step, cudaStream_t stream) {
+  CHECK(static_cast<int64_t>(step.pages.size()) <= most_pages_, "{} pages in a step for {}", step.pages.size(),
+        most_pages_);
+  const auto put = [&](size_t offset, const auto& values) {
+    std::memcpy(host_.data() + offset, values.data(), values.size() * sizeof(values[0]));
+  };
+  put(0, step.tokens);
+  put(out_rows_, step.out_rows);
+  put(seqs_, step.seqs);
+  put(pages_, step.pages);
+  auto* const positions = reinterpret_cast<int32_t*>(host_.data() + positions_);
+  auto* const seq_of_row = reinterpret_cast<int32_t*>(host_.data() + seq_of_row_);
+  for (size_t s = 0; s < step.seqs.size(); ++s) {
+    const SeqRows& seq = step.seqs[s];
+    for (int32_t i = 0; i < seq.n_rows; ++i) {
+      positions[seq.first_row + i] = seq.position + i;
+      seq_of_row[seq.first_row + i] = static_cast<int32_t>(s);
+    }
+  }
+  check(cudaMemcpyAsync(memory_.data(), host_.data(), pages_ + step.pages.size() * 4, cudaMemcpyHostToDevice, stream),
+        "sending a step");
+}
+
+// ---- CudaProgram ----
+
+CudaProgram::CudaProgram(Machine& machine, const ProgramLimits& limits, bool fuse)
+    : machine_(machine),
+      limits_(limits),
+      fuse_(fuse),
+      walk_(make_walk(*machine.plan, machine.weights, machine.tables,
+                      {.limits = limits, .multiprocessors = machine.multiprocessors, .fuse = fuse})),
+      arena_(static_cast<size_t>(walk_.arena_bytes)),
+      counters_(static_cast<size_t>(walk_.counters) * 4) {
+  for (const Buffer& b : walk_.buffers) buffers_.push_back(arena_.data() + b.offset);
+  if (walk_.counters > 0)
+    check(cudaMemsetAsync(counters_.data(), 0, counters_.size(), machine.stream.get()), "clearing counters");
+  const ValInfo& logits = machine.plan->info(machine.plan->logits);
+  const int64_t rows = logits.outputs_only ? limits.outputs : limits.rows;
+  const size_t bytes = static_cast<size_t>(rows * logits.cols) * 4;
+  if (bytes <= kPinnedLogits) logits_ = PinnedMemory(bytes);
+}
+
+CudaProgram::~CudaProgram() {
+  forget_graphs();
+}
+
+void CudaProgram::forget_graphs() {
+  for (const Graph& g : graphs_) {
+    if (g.exec) cudaGraphExecDestroy(g.exec);
+  }
+  graphs_.clear();
+}
+
+/// The caches may have been reserved anew since the last Step.
+void CudaProgram::bind() {
+  if (generation_ == machine_.cache.generation()) return;
+  generation_ = machine_.cache.generation();
+  forget_graphs();
+  image_ = std::make_unique<StepImage>(limits_, int64_t{limits_.seqs} * std::max(1, machine_.cache.shape().pages));
+}
+
+Launch CudaProgram::begin(const Step& step) {
+  CHECK(step.rows() <= limits_.rows && static_cast<int32_t>(step.out_rows.size()) <= limits_.outputs &&
+            static_cast<int32_t>(step.seqs.size()) <= limits_.seqs,
+        "{} rows, {} outputs, {} sequences in a program for {}, {}, {}", step.rows(), step.out_rows.size(),
+        step.seqs.size(), limits_.rows, limits_.outputs, limits_.seqs);
+  bind();
+  image_->send(step, machine_.stream.get());
+  return {.stream = machine_.stream.get(),
+          .rows = step.rows(),
+          .outputs = static_cast<int64_t>(step.out_rows.size()),
+          .seqs = static_cast<int64_t>(step.seqs.size()),
+          .step = image_->device(),
+          .cache = &machine_.cache,
+          .buffers = &buffers_,
+          .counters = reinterpret_cast<int32_t*>(counters_.data())};
+}
+
+void CudaProgram::launch_all(const Launch& launch) {
+  for (const Node& node : walk_.nodes) node.run(launch);
+}
+
+/// The graph of a shape, or null: it is new, or there are too many. A shape is captured when it comes a second time, so
+/// that what runs once (a prompt) never pays for it.
+CudaProgram::Graph* CudaProgram::graph_of(const Shape& shape) {
+  if (!machine_.graphs || shape.rows > kGraphRows) return nullptr;
+  const auto known = std::ranges::find(graphs_, shape, &Graph::shape);
+  if (known != graphs_.end()) return &*known;
+  if (graphs_.size() < kMostGraphs) graphs_.push_back({.shape = shape});
+  return nullptr;
+}
+
+void CudaProgram::capture(Graph& graph, const Launch& launch) {
+  check(cudaStreamBeginCapture(launch.stream, cudaStreamCaptureModeThreadLocal), "capturing a graph");
+  launch_all(launch);
+  cudaGraph_t captured = nullptr;
+  check(cudaStreamEndCapture(launch.stream, &captured), "capturing a graph");
+  const cudaError_t status = cudaGraphInstantiate(&graph.exec, captured, 0);
+  cudaGraphDestroy(captured);
+  check(status, "instantiating a graph");
+}
+
+void CudaProgram::fetch(const Launch& launch, std::span<float> logits) {
+  const Val v = machine_.plan->logits;
+  const auto cols = machine_.plan->info(v).cols;
+  const auto n = static_cast<size_t>(launch.rows_of(machine_.plan->info(v).outputs_only) * cols);
+  CHECK(logits.size() >= n);
+  const bool pinned = logits_.size() > 0;
+  void* const to = pinned ? static_cast<void*>(logits_.data()) : logits.data();
+  if (n > 0)
+    check(cudaMemcpyAsync(to, launch.at(v.id), n * 4, cudaMemcpyDeviceToHost, launch.stream), "fetching logits");
+  machine_.stream.wait();
+  if (pinned) std::memcpy(logits.data(), to, n * 4);
+}
+
+void CudaProgram::run(const Step& step, std::span<float> logits) {
+  const Launch launch = begin(step);
+  Graph* const graph = graph_of({launch.rows, launch.outputs, launch.seqs});
+  if (graph && !graph->exec) capture(*graph, launch);
+  if (graph) {
+    check(cudaGraphLaunch(graph->exec, launch.stream), "launching a graph");
+  } else {
+    launch_all(launch);
+  }
+  fetch(launch, logits);
+}
+
+void CudaProgram::run_traced(const Step& step, std::span<float> logits,
+                             const std::function<void(const OpTrace&)>& sink) {
+  if (fuse_) {
+    if (!traced_) traced_ = std::make_unique<CudaProgram>(machine_, limits_, false);
+    return traced_->run_traced(step, logits, sink);
+  }
+  const Plan& plan = *machine_.plan;
+  const Launch launch = begin(step);
+  machine_.stream.wait();
+  std::vector<float> shown;
+  size_t node = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    for (; node < walk_.nodes.size() && walk_.nodes[node].op == static_cast<int32_t>(i); ++node)
+      walk_.nodes[node].run(launch);
+    machine_.stream.wait();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const Val out = plan.ops[i].out;
+    const ValInfo& info = plan.info(out);
+    const int64_t rows = launch.rows_of(info.outputs_only);
+    shown.resize(static_cast<size_t>(rows * info.cols));
+    check(cudaMemcpy(shown.data(), launch.at(out.id), shown.size() * 4, cudaMemcpyDeviceToHost),
+          "reading an op's result");
+    sink({.op = i, .data = shown.data(), .rows = rows, .cols = info.is_ids ? 0 : info.cols, .seconds = seconds});
+  }
+  fetch(launch, logits);
+}
+
+}  // namespace tern::cuda

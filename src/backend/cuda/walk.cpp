@@ -1,0 +1,392 @@
+#include "backend/cuda/walk.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "backend/placement.h"
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr int64_t kAlign = 256;
+constexpr int64_t kMostRotation = 4096;  // block that prepare() takes
+
+/// Parts of a row's context, so that a few rows fill the GPU: about two blocks a multiprocessor.
+int64_t attend_parts(const AttendShape& shape, int64_t rows, int multiprocessors) {
+  const int64_t blocks = rows * attend_counters(shape, 1);
+  return std::clamp<int64_t>(ceil_div<int64_t>(2 * multiprocessors, blocks), 1, kMostParts);
+}
+
+/// Writes the nodes of every op in plan order.
+class Expander {
+ public:
+  Expander(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options, Walk& walk)
+      : plan_(plan), weights_(weights), tables_(tables), options_(options), w_(walk) {
+    for (const ValInfo& v : plan.vals) w_.buffers.push_back({.row_bytes = v.cols * 4, .outputs = v.outputs_only});
+    for (size_t i = 0; i < plan.ops.size(); ++i) w_.fused_into.push_back(static_cast<int32_t>(i));
+    done_.resize(plan.ops.size());
+  }
+
+  void expand() {
+    for (size_t i = 0; i < plan_.ops.size(); ++i) {
+      if (done_[i]) continue;
+      op_ = static_cast<int32_t>(i);
+      const Op& op = plan_.ops[i];
+      std::visit([&](const auto& args) { add(op, args); }, op.args);
+    }
+  }
+
+ private:
+  using Run = std::function<void(const Launch&)>;
+
+  int32_t buffer(int64_t row_bytes, bool outputs, int64_t fixed_bytes = 0) {
+    w_.buffers.push_back({.row_bytes = row_bytes, .fixed_bytes = fixed_bytes, .outputs = outputs});
+    return static_cast<int32_t>(w_.buffers.size()) - 1;
+  }
+  void push(std::vector<int32_t> reads, std::vector<int32_t> writes, Run run) {
+    w_.nodes.push_back({.op = op_, .reads = std::move(reads), .writes = std::move(writes), .run = std::move(run)});
+  }
+  void push(const Op& op, Run run) {
+    std::vector<int32_t> reads, writes{op.out.id};
+    for (const Val v : op.inputs) reads.push_back(v.id);
+    if (op.out2) writes.push_back(op.out2.id);
+    push(std::move(reads), std::move(writes), std::move(run));
+  }
+  bool outputs(Val v) const { return plan_.info(v).outputs_only; }
+  int64_t cols(Val v) const { return plan_.info(v).cols; }
+  int64_t most_rows(bool of_outputs) const { return of_outputs ? options_.limits.outputs : options_.limits.rows; }
+
+  void add(const Op& op, const EmbedArgs& a) {
+    const DeviceMatrix& table = weights_.matrix(a.table);
+    push(op, [&table, out = op.out.id](const Launch& l) {
+      lookup_rows(l.stream, table, l.step.tokens, l.rows, l.at(out));
+    });
+  }
+  void add(const Op& op, const RmsNormArgs& a) {
+    const float* weight = weights_.vector(a.weight);
+    push(op, [weight, a, x = op.inputs[0].id, out = op.out.id, per_row = cols(op.out) / a.group,
+              o = outputs(op.out)](const Launch& l) {
+      rms_norm(l.stream, l.at(x), weight, a.eps, {l.rows_of(o) * per_row, a.group}, l.at(out));
+    });
+  }
+  void add(const Op& op, const L2NormArgs& a) {
+    push(op, [a, x = op.inputs[0].id, out = op.out.id, per_row = cols(op.out) / a.group,
+              o = outputs(op.out)](const Launch& l) {
+      l2_norm(l.stream, l.at(x), a.eps, {l.rows_of(o) * per_row, a.group}, l.at(out));
+    });
+  }
+  void add(const Op& op, const AddArgs&) {
+    push(op, [x = op.inputs[0].id, y = op.inputs[1].id, out = op.out.id, n = cols(op.out), o = outputs(op.out)](
+                 const Launch& l) { tern::cuda::add(l.stream, l.at(x), l.at(y), l.rows_of(o) * n, l.at(out)); });
+  }
+  void add(const Op& op, const GluArgs& a) {
+    push(op, [kind = static_cast<int>(a.gate), x = op.inputs[0].id, y = op.inputs[1].id, out = op.out.id,
+              gate_cols = cols(op.inputs[0]), n = cols(op.out), o = outputs(op.out)](const Launch& l) {
+      glu(l.stream, kind, l.at(x), l.at(y), l.rows_of(o), n, gate_cols, l.at(out));
+    });
+  }
+  void add(const Op& op, const RopeArgs& a) {
+    const RopeTable& t = plan_.ropes[static_cast<size_t>(a.table)];
+    const auto pairs = static_cast<int64_t>(t.freq.size());
+    int32_t& angles = angles_.emplace(a.table, -1).first->second;
+    if (angles < 0) {
+      angles = buffer(pairs * 8, false);
+      push({}, {angles},
+           [freq = tables_.freqs[static_cast<size_t>(a.table)], pairs, magnitude = t.magnitude,
+            out = angles](const Launch& l) {
+             rope_angles(l.stream, freq, pairs, magnitude, l.step.positions, l.rows, l.at<float2>(out));
+           });
+    }
+    push({op.inputs[0].id, angles}, {op.out.id},
+         [x = op.inputs[0].id, angles, out = op.out.id, pairs, a, neox = t.neox, n = cols(op.out)](const Launch& l) {
+           const RopeShape shape{.rows = l.rows, .cols = n, .head_dim = a.head_dim, .pairs = pairs, .neox = neox};
+           rope(l.stream, l.at(x), l.at<const float2>(angles), shape, l.at(out));
+         });
+  }
+  void add(const Op& op, const TakeArgs& a) {
+    push(op, [a, x = op.inputs[0].id, out = op.out.id, per_row = cols(op.out) / a.width,
+              o = outputs(op.out)](const Launch& l) {
+      take(l.stream, l.at(x), l.rows_of(o) * per_row, a.offset, a.width, a.stride, l.at(out));
+    });
+  }
+  void add(const Op& op, const RotateArgs& a) {
+    if (!a.inverse && options_.fuse && only_products_read(op.out)) {
+      rotated_.emplace(op.out.id, op_);
+      return;
+    }
+    push(op, [r = rotation(a), a, x = op.inputs[0].id, out = op.out.id, n = cols(op.out), o = outputs(op.out)](
+                 const Launch& l) { rotate(l.stream, l.at(x), l.rows_of(o), n, r, a.inverse, l.at(out)); });
+  }
+  void add(const Op& op, const PermuteHeadsArgs& a) {
+    push(op, [a, x = op.inputs[0].id, out = op.out.id, o = outputs(op.out)](const Launch& l) {
+      permute_heads(l.stream, l.at(x), l.rows_of(o), a.k_heads, a.rep, a.head_dim, l.at(out));
+    });
+  }
+  void add(const Op& op, const PickRowsArgs&) {
+    push(op, [x = op.inputs[0].id, out = op.out.id, n = cols(op.out)](const Launch& l) {
+      pick_rows(l.stream, l.at(x), l.step.out_rows, l.outputs, n, l.at(out));
+    });
+  }
+
+  // ---- Products ----
+
+  Rotation rotation(const RotateArgs& a) const {
+    CHECK(a.block <= kMostRotation, "a rotation over {} columns", a.block);
+    return {.block = a.block,
+            .width = a.width,
+            .signs = a.signs < 0 ? nullptr : tables_.signs[static_cast<size_t>(a.signs)]};
+  }
+  bool only_products_read(Val v) const {
+    if (v == plan_.logits) return false;
+    return std::all_of(plan_.ops.begin(), plan_.ops.end(), [&](const Op& op) {
+      const bool product =
+          std::holds_alternative<LinearArgs>(op.args) || std::holds_alternative<ExpertLinearArgs>(op.args);
+      return product || std::find(op.inputs.begin(), op.inputs.end(), v) == op.inputs.end();
+    });
+  }
+
+  /// Activations as a product reads them.
+  struct Rounded {
+    int32_t buffer = -1;
+    Prepared layout;  // without the address
+    Prepared at(const Launch& l) const {
+      Prepared p = layout;
+      p.data = l.at<std::byte>(buffer);
+      return p;
+    }
+  };
+  /// x as products under `rule` read it: `copies` rows of `width` columns a row.
+  const Rounded& rounded(Val x, quant::Activation rule, int64_t width) {
+    const auto key = std::make_tuple(x.id, rule, width);
+    if (const auto known = rounded_.find(key); known != rounded_.end()) return known->second;
+    const auto turned = rotated_.find(x.id);
+    const Op* turn = turned == rotated_.end() ? nullptr : &plan_.ops[static_cast<size_t>(turned->second)];
+    const Val source = turn ? turn->inputs[0] : x;
+    const int64_t copies = cols(x) / width;
+    const bool o = outputs(x);
+    Rounded r{.layout = {.rule = rule, .cols = width, .capacity = most_rows(o) * copies}};
+    if (rule == quant::Activation::kF32 && !turn) {
+      r.buffer = x.id;
+    } else {
+      r.buffer = buffer(0, o, static_cast<int64_t>(prepared_bytes(rule, width, r.layout.capacity)));
+      Rotation by;
+      if (turn) {
+        by = rotation(std::get<RotateArgs>(turn->args));
+        w_.fused_into[static_cast<size_t>(turned->second)] = op_;
+      }
+      push({source.id}, {r.buffer}, [r, by, source = source.id, copies, o](const Launch& l) {
+        prepare(l.stream, l.at(source), l.rows_of(o) * copies, by, r.at(l));
+      });
+    }
+    return rounded_.emplace(key, r).first->second;
+  }
+
+  /// The ops from this one on, of its kind, that `same` says can share its launch.
+  template <typename Args, typename Same>
+  std::vector<int32_t> together(Same same) {
+    std::vector<int32_t> ops{op_};
+    for (size_t i = static_cast<size_t>(op_) + 1; options_.fuse && i < plan_.ops.size(); ++i) {
+      const auto* other = std::get_if<Args>(&plan_.ops[i].args);
+      if (ops.size() == kMaxProducts) break;
+      if (!other || done_[i] || !same(plan_.ops[i], *other)) continue;
+      done_[i] = true;
+      w_.fused_into[i] = op_;
+      ops.push_back(static_cast<int32_t>(i));
+    }
+    return ops;
+  }
+
+  struct ProductOf {
+    Product product;
+    int32_t out;
+  };
+  static std::array<Product, kMaxProducts> with_addresses(const std::vector<ProductOf>& products, const Launch& l) {
+    std::array<Product, kMaxProducts> all{};
+    for (size_t i = 0; i < products.size(); ++i) {
+      all[i] = products[i].product;
+      all[i].out = l.at(products[i].out);
+    }
+    return all;
+  }
+
+  void add(const Op& op, const LinearArgs& a) {
+    const quant::Activation rule = weights_.rule(a.weight);
+    const std::vector<int32_t> ops = together<LinearArgs>([&](const Op& other, const LinearArgs& b) {
+      return other.inputs[0] == op.inputs[0] && weights_.rule(b.weight) == rule;
+    });
+    const Rounded x = rounded(op.inputs[0], rule, cols(op.inputs[0]));
+    std::vector<ProductOf> products;
+    std::vector<int32_t> writes;
+    for (const int32_t i : ops) {
+      const Op& each = plan_.ops[static_cast<size_t>(i)];
+      const auto& b = std::get<LinearArgs>(each.args);
+      const Product p{.w = &weights_.matrix(b.weight), .scale = b.scale, .bias = weights_.vector(b.bias)};
+      products.push_back({p, each.out.id});
+      writes.push_back(each.out.id);
+    }
+    push({x.buffer}, writes, [x, products, o = outputs(op.out)](const Launch& l) {
+      const int64_t rows = l.rows_of(o);
+      const auto all = with_addresses(products, l);
+      if (rows > 0) multiply(l.stream, {all.data(), products.size()}, x.at(l), rows);
+    });
+  }
+
+  struct Grouped {
+    int32_t workspace = -1;
+    int64_t experts = 0, used = 0;
+    Routing at(const Launch& l, int32_t ids, bool o) const {
+      return {.ids = l.at<const int32_t>(ids),
+              .rows = l.rows_of(o),
+              .used = used,
+              .experts = experts,
+              .workspace = l.at<std::byte>(workspace)};
+    }
+  };
+  const Grouped& grouped(Val ids, int64_t experts) {
+    if (const auto known = grouped_.find(ids.id); known != grouped_.end()) return known->second;
+    Grouped g{.experts = experts, .used = cols(ids)};
+    const bool o = outputs(ids);
+    g.workspace = buffer(0, o, static_cast<int64_t>(routing_bytes(most_rows(o), g.used, experts)));
+    push({ids.id}, {g.workspace}, [g, ids = ids.id, o](const Launch& l) {
+      if (l.rows_of(o) > 0) group_by_expert(l.stream, g.at(l, ids, o));
+    });
+    return grouped_.emplace(ids.id, g).first->second;
+  }
+
+  void add(const Op& op, const ExpertLinearArgs& a) {
+    const Val x = op.inputs[0], ids = op.inputs[1];
+    const DeviceMatrix& m = weights_.matrix(a.weight);
+    const quant::Activation rule = weights_.rule(a.weight);
+    const std::vector<int32_t> ops = together<ExpertLinearArgs>([&](const Op& other, const ExpertLinearArgs& b) {
+      return other.inputs == op.inputs && weights_.rule(b.weight) == rule;
+    });
+    const Grouped g = grouped(ids, m.shape.experts);
+    const Rounded r = rounded(x, rule, m.shape.cols);
+    std::vector<ProductOf> products;
+    std::vector<int32_t> writes;
+    for (const int32_t i : ops) {
+      const Op& each = plan_.ops[static_cast<size_t>(i)];
+      const auto& b = std::get<ExpertLinearArgs>(each.args);
+      products.push_back({{.w = &weights_.matrix(b.weight), .scale = b.scale}, each.out.id});
+      writes.push_back(each.out.id);
+    }
+    push({r.buffer, g.workspace, ids.id}, writes,
+         [r, g, products, ids = ids.id, o = outputs(op.out), shared = cols(x) == m.shape.cols](const Launch& l) {
+           const auto all = with_addresses(products, l);
+           if (l.rows_of(o) > 0)
+             multiply_experts(l.stream, {all.data(), products.size()}, r.at(l), shared, g.at(l, ids, o));
+         });
+  }
+
+  void add(const Op& op, const RouterArgs& a) {
+    push(op, [a, x = op.inputs[0].id, ids = op.out.id, weights = op.out2.id, o = outputs(op.out)](const Launch& l) {
+      const RouterShape shape{l.rows_of(o), a.experts, a.used, a.normalise, a.scale};
+      router(l.stream, l.at(x), shape, l.at<int32_t>(ids), l.at(weights));
+    });
+  }
+  void add(const Op& op, const ExpertSumArgs&) {
+    push(op, [x = op.inputs[0].id, weights = op.inputs[1].id, out = op.out.id, used = cols(op.inputs[1]),
+              n = cols(op.out), o = outputs(op.out)](const Launch& l) {
+      expert_sum(l.stream, l.at(x), l.at(weights), l.rows_of(o), used, n, l.at(out));
+    });
+  }
+
+  // ---- Ops over sequences ----
+
+  void add(const Op& op, const ConvArgs& a) {
+    if (a.taps < 2 || a.taps > kMostTaps)
+      fail(ErrorCode::kUnsupported, "a convolution of {} taps: the CUDA backend has 2 to {}", a.taps, kMostTaps);
+    push(op, [a, kernel = weights_.vector(a.kernel), x = op.inputs[0].id, out = op.out.id,
+              channels = cols(op.out)](const Launch& l) {
+      conv_silu(l.stream, l.at(x), kernel, l.step, l.seqs, channels, a.taps, l.cache->state(a.state), l.at(out));
+    });
+  }
+  void add(const Op& op, const DeltaRuleArgs& a) {
+    if (a.head_dim % 4 != 0 || a.head_dim > kMostDeltaDim)
+      fail(ErrorCode::kUnsupported, "delta-net heads of {}: the CUDA backend has multiples of 4 up to {}", a.head_dim,
+           kMostDeltaDim);
+    const DeltaArgs args{.a = weights_.vector(a.a),
+                         .dt = weights_.vector(a.dt),
+                         .k_heads = a.k_heads,
+                         .v_heads = a.v_heads,
+                         .head_dim = a.head_dim};
+    push(op, [args, state = a.state, in = op.inputs, out = op.out.id](const Launch& l) {
+      DeltaArgs now = args;
+      now.q = l.at(in[0].id);
+      now.k = l.at(in[1].id);
+      now.v = l.at(in[2].id);
+      now.alpha = l.at(in[3].id);
+      now.beta = l.at(in[4].id);
+      delta_rule(l.stream, now, l.step, l.seqs, l.cache->state(state), l.at(out));
+    });
+  }
+  void add(const Op& op, const AttendArgs& a) {
+    if (a.head_dim_k % 8 != 0 || a.head_dim_v % 8 != 0 || std::max(a.head_dim_k, a.head_dim_v) > kMostHeadDim)
+      fail(ErrorCode::kUnsupported, "heads of {} and {}: the CUDA backend has multiples of 8 up to {}", a.head_dim_k,
+           a.head_dim_v, kMostHeadDim);
+    const AttendShape shape{
+        .heads = a.heads, .kv_heads = a.kv_heads, .dim_k = a.head_dim_k, .dim_v = a.head_dim_v, .scale = a.scale};
+    const int32_t k = op.inputs[1].id, v = op.inputs[2].id;
+    push({k, v}, {}, [=, layer = a.cache](const Launch& l) {
+      write_kv(l.stream, l.at(k), l.at(v), l.step, l.rows, shape, l.cache->kv(layer));
+    });
+    int64_t floats = 0;
+    for (int64_t rows = 1; rows <= options_.limits.rows; ++rows)
+      floats =
+          std::max(floats, attend_scratch_floats(shape, rows, attend_parts(shape, rows, options_.multiprocessors)));
+    w_.counters = std::max(w_.counters, attend_counters(shape, options_.limits.rows));
+    const int32_t scratch = buffer(0, false, 4 * floats);
+    push({op.inputs[0].id}, {op.out.id, scratch},
+         [=, q = op.inputs[0].id, out = op.out.id, layer = a.cache, n = options_.multiprocessors](const Launch& l) {
+           attend(l.stream, l.at(q), l.step, l.rows, shape, l.cache->kv(layer), attend_parts(shape, l.rows, n),
+                  l.at(scratch), l.counters, l.at(out));
+         });
+  }
+
+  const Plan& plan_;
+  const Weights& weights_;
+  const Tables& tables_;
+  const WalkOptions& options_;
+  Walk& w_;
+  int32_t op_ = 0;
+  std::vector<bool> done_;              // ops that an earlier node computes
+  std::map<int32_t, int32_t> angles_;   // rope table -> buffer
+  std::map<int32_t, int32_t> rotated_;  // val -> the rotate op that is part of its readers
+  std::map<std::tuple<int32_t, quant::Activation, int64_t>, Rounded> rounded_;
+  std::map<int32_t, Grouped> grouped_;
+};
+
+void place(Walk& w, const Plan& plan, const WalkOptions& options) {
+  std::vector<LiveBuffer> live(w.buffers.size());
+  for (size_t i = 0; i < live.size(); ++i) {
+    const Buffer& b = w.buffers[i];
+    live[i].bytes =
+        round_up(b.fixed_bytes + b.row_bytes * (b.outputs ? options.limits.outputs : options.limits.rows), kAlign);
+  }
+  for (size_t n = 0; n < w.nodes.size(); ++n) {
+    const auto touch = [&](int32_t b) {
+      LiveBuffer& l = live[static_cast<size_t>(b)];
+      if (l.first < 0) l.first = static_cast<int32_t>(n);
+      l.last = static_cast<int32_t>(n);
+    };
+    std::ranges::for_each(w.nodes[n].reads, touch);
+    std::ranges::for_each(w.nodes[n].writes, touch);
+  }
+  live[static_cast<size_t>(plan.logits.id)].last = static_cast<int32_t>(w.nodes.size());
+  w.arena_bytes = place_buffers(live);
+  for (size_t i = 0; i < live.size(); ++i) w.buffers[i].offset = live[i].offset;
+}
+
+}  // namespace
+
+Walk make_walk(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options) {
+  Walk walk;
+  Expander(plan, weights, tables, options, walk).expand();
+  place(walk, plan, options);
+  return walk;
+}
+
+}  // namespace tern::cuda
