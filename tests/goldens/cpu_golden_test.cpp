@@ -7,60 +7,14 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/ref/ref_backend.h"
-#include "goldens/golden_model.h"
+#include "goldens/score.h"
 #include "text/tokenizer.h"
 
 namespace tern {
 namespace {
 
-using test::GoldenCase;
-using test::GoldenModel;
+using test::Score;
 using test::Stepper;
-
-struct Score {
-  Differences differences;
-  int choices = 0, other_choices = 0;  // argmax against the golden's, ties excepted
-};
-
-/// Every position of every case: cpu's distribution against `reference`'s, and cpu's choice against the golden's.
-Score score(GoldenModel& reference, GoldenModel& m, const std::string& golden, KvType kv) {
-  Score total;
-  Stepper r(*reference.backend, reference.plan, {}), s(*m.backend, m.plan, {.kv = kv});
-  for (const GoldenCase& c : test::read_golden(golden)) {
-    r.reset();
-    s.reset();
-    const std::vector<float> wanted = r.run_one(c.tokens), got = s.run_one(c.tokens);
-    for (size_t i = 0; i < c.tokens.size(); ++i) {
-      total.differences.add(compare(m.row(wanted, i), m.row(got, i)));
-      ++total.choices;
-      total.other_choices += !test::same_choice(m.row(got, i), c.argmax[i]);
-    }
-  }
-  const Differences& d = total.differences;
-  std::printf("%-28s %lld positions: mean KL %.2e, worst %.2e, mean top-10 overlap %.2f, %d choices differ\n",
-              golden.c_str(), static_cast<long long>(d.positions), d.mean_kl(), d.worst_kl, d.mean(d.top10_overlap),
-              total.other_choices);
-  return total;
-}
-
-/// Cases whose greedy continuation leaves the golden's, a tie excepted.
-int other_continuations(GoldenModel& m, const std::string& golden) {
-  int other = 0;
-  Stepper s(*m.backend, m.plan, {});
-  for (const GoldenCase& c : test::read_golden(golden)) {
-    s.reset();
-    std::vector<float> logits = s.run_one(c.tokens);
-    logits.erase(logits.begin(), logits.end() - m.plan.n_vocab);
-    bool same = true;
-    for (const int32_t token : c.greedy) {
-      same = same && test::same_choice(logits, token);
-      logits = s.run_one({token});
-    }
-    other += !same;
-  }
-  std::printf("%-28s %d greedy continuations differ\n", golden.c_str(), other);
-  return other;
-}
 
 TEST(CpuGolden, HybridWithInt8ActivationsStaysClose) {
   const auto path = test::model_path("ternlet-hybrid-108m-PTQ1_0.gguf");
