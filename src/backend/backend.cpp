@@ -10,6 +10,8 @@ std::string_view kv_type_name(KvType type) noexcept {
       return "f16";
     case KvType::kQ8_0:
       return "q8_0";
+    case KvType::kQ4_0:
+      return "q4_0";
   }
   return "?";
 }
@@ -22,6 +24,8 @@ int64_t kv_bytes(KvType type, int64_t n) noexcept {
       return 2 * n;
     case KvType::kQ8_0:
       return n / 32 * 34;
+    case KvType::kQ4_0:
+      return n / 32 * 18;
   }
   return 0;
 }

@@ -1,5 +1,6 @@
 // The one virtual interface: a device that can hold a Plan's weights and run it against Steps.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,9 +16,12 @@
 
 namespace tern {
 
-enum class KvType : uint8_t { kF32, kF16, kQ8_0 };
-std::string_view kv_type_name(KvType type) noexcept;  // "f32", "f16", "q8_0"
-/// Bytes of `n` values (a multiple of 32 for q8_0).
+/// q4_0: keys in the basis of the Walsh-Hadamard transform over the largest power of two that divides a head, where no
+/// dim stands out (docs/kv-cache.md).
+enum class KvType : uint8_t { kF32, kF16, kQ8_0, kQ4_0 };
+inline constexpr std::array kKvTypes{KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0};
+std::string_view kv_type_name(KvType type) noexcept;  // "f32", "f16", "q8_0", "q4_0"
+/// Bytes of `n` values (a multiple of 32 for the quantised types).
 int64_t kv_bytes(KvType type, int64_t n) noexcept;
 
 /// Sizes of the memory of sequences.

@@ -79,7 +79,7 @@ TEST(CpuOps, EmbedDecodesEveryFormat) {
 TEST(CpuOps, AttentionAgreesForEveryCacheTypeInShortAndLongContexts) {
   for (const OpCase& c : op_cases()) {
     if (!c.uses_kv) continue;
-    for (const KvType kv : {KvType::kF32, KvType::kF16, KvType::kQ8_0}) {
+    for (const KvType kv : kKvTypes) {
       expect_as_ref(c, kShort, kv);
       expect_as_ref(c, kLong, kv);
     }

@@ -8,9 +8,13 @@ namespace tern::cpu {
 namespace {
 
 void check_head(KvType type, int64_t dim, const char* what) {
-  if (type == KvType::kQ8_0 && dim % 32 != 0) {
-    fail(ErrorCode::kInvalidArgument, "a q8_0 cache needs heads of a multiple of 32 {}, this model has {}; use f16",
-         what, dim);
+  if ((type == KvType::kQ8_0 || type == KvType::kQ4_0) && dim % 32 != 0) {
+    fail(ErrorCode::kInvalidArgument, "a {} cache needs heads of a multiple of 32 {}, this model has {}; use f16",
+         kv_type_name(type), what, dim);
+  }
+  if (type == KvType::kQ4_0 && dim > kMostHeadDim) {
+    fail(ErrorCode::kInvalidArgument, "a q4_0 cache takes heads of up to {} {}, this model has {}; use q8_0",
+         kMostHeadDim, what, dim);
   }
 }
 

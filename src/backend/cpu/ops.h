@@ -7,9 +7,11 @@
 namespace tern::cpu {
 
 /// K or V values of one page (64 tokens) of one KV head. Tokens run along the vectors in K, so that the scores of a
-/// page need no horizontal sums: K is [head_dim][64] and V [64][head_dim]; q8_0 adds f16 scales after the int8 codes,
-/// one for 32 dims of a token: K [head_dim/32][64], V [64][head_dim/32].
-enum class PageType : uint8_t { kF32, kF16, kQ8 };  // in the order of KvType
+/// page need no horizontal sums: K is [head_dim][64] and V [64][head_dim]. q8_0 and q4_0 add f16 scales after the
+/// codes, one for 32 dims of a token: K [head_dim/32][64], V [64][head_dim/32]. Of 32 codes of 4 bits along a row, byte
+/// j holds the codes j (low) and j + 16. Keys of q4_0 are rotated (ops_kv.h).
+enum class PageType : uint8_t { kF32, kF16, kQ8, kQ4 };  // in the order of KvType
+inline constexpr int64_t kMostHeadDim = 1024;            // of a key that is rotated
 
 /// A key or value of one token, written into its page.
 struct KvEntry {
@@ -31,16 +33,18 @@ struct AttendTile {
   const std::byte* k = nullptr;  // page p of this head at k + pages[p] * page_bytes
   const std::byte* v = nullptr;
   int64_t page_bytes = 0;
-  const int32_t* pages = nullptr;  // the sequence's page table
+  int64_t k_bytes = 0, v_bytes = 0;  // of this head in one page
+  const int32_t* pages = nullptr;    // the sequence's page table
   int32_t page_begin = 0, page_end = 0;
-  float* out = nullptr;  // as q, heads of dim_v; or, when partial, [group][dim_v + 2]: sums not yet divided, top, total
+  float* out = nullptr;  // as q, heads of dim_v; or, when partial, [group][dim_v + 2]: sums not yet divided, top,
+                         // total; their weights are powers of two: 2^(score * log2(e) - top)
   int64_t out_stride = 0;
   bool partial = false;
   float* scratch = nullptr;  // attend_scratch() floats
 };
 /// Floats of AttendTile::scratch.
 constexpr int64_t attend_scratch(int64_t vectors, int64_t dim_k, int64_t dim_v) noexcept {
-  return vectors * (dim_k + dim_v + 64 + 2) + 64 * (dim_k > dim_v ? dim_k : dim_v);
+  return vectors * (dim_k + dim_v + 64 + 2) + (64 + 2) * (dim_k > dim_v ? dim_k : dim_v);
 }
 
 /// Channels [0, channels) of a causal convolution over `rows` rows of one sequence; kernel [taps][stride].
@@ -52,7 +56,8 @@ struct ConvBlock {
   int64_t stride = 0;  // floats from one row, tap or history entry to the next
 };
 
-/// One value head of the gated delta rule over `rows` rows of one sequence; S [dim (value)][dim (key)].
+/// One value head of the gated delta rule over `rows` rows of one sequence; its state is kept as S^T
+/// [dim (key)][dim (value)].
 struct DeltaHead {
   const float *q = nullptr, *k = nullptr, *v = nullptr, *alpha = nullptr, *beta = nullptr;
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, alpha_stride = 0, beta_stride = 0;  // floats a row
@@ -60,8 +65,13 @@ struct DeltaHead {
   const float* s_in = nullptr;  // nullptr: zeros. May be s_out
   float *s_out = nullptr, *out = nullptr;
   int64_t out_stride = 0, rows = 0, dim = 0;
-  float* scratch = nullptr;  // [rows][3]
+  float* scratch = nullptr;  // delta_scratch() floats
 };
+/// Floats of DeltaHead::scratch, however many rows.
+inline constexpr int64_t kDeltaChunk = 64;  // rows taken at once
+constexpr int64_t delta_scratch(int64_t dim) noexcept {
+  return 2 * kDeltaChunk * (dim + kDeltaChunk);
+}
 
 struct Ops {
   const char* isa;

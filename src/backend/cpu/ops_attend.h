@@ -1,12 +1,11 @@
 // Attention over pages: part of ops_body.h, over the same Vec.
 #pragma once
 #include "backend/cpu/ops.h"
+#include "backend/cpu/ops_kv.h"
 
 namespace {
 
 using namespace tern::cpu;
-
-constexpr int64_t kPage = 64;  // tokens; kPageTokens of plan/step.h
 
 /// exp(x) within 2 units in the last place for x in [-87.3, 88.3]; 0 below, about 2e38 above.
 template <typename V = Vec>
@@ -28,10 +27,6 @@ typename V::F exp_of(typename V::F x) noexcept {
   }
 }
 
-float larger(float a, float b) noexcept {
-  return a > b ? a : b;
-}
-
 void scale(float a, const float* x, int64_t n, float* y) noexcept {
   int64_t i = 0;
   for (; i + Vec::kWidth <= n; i += Vec::kWidth) Vec::store(y + i, Vec::mul(Vec::set(a), Vec::load(x + i)));
@@ -46,166 +41,105 @@ void add_scaled(float a, const float* x, int64_t n, float* y) noexcept {
   for (; i < n; ++i) y[i] += a * x[i];
 }
 
-// ---- C[m][n] (+)= A[m][k] B[k][n], B in f32 or f16 ----
+// ---- C[m][n] (+)= A[m][k] B[k][n] ----
 
-struct FromF32 {
-  using T = float;
-  static Vec::F load(const float* p) noexcept { return Vec::load(p); }
-  static float one(float x) noexcept { return x; }
-};
-struct FromF16 {
-  using T = uint16_t;
-  static Vec::F load(const uint16_t* p) noexcept { return Vec::load_f16(p); }
-  static float one(uint16_t x) noexcept { return Vec::half(x); }
+/// Bytes that will be read next, fetched on the way: `step` of them with every k.
+struct Ahead {
+  const std::byte* next = nullptr;
+  int64_t step = 0;
 };
 
-template <typename T>
+template <typename B>
 struct Product {
   int64_t m, n, k;
   const float* a;
   int64_t lda;
-  const T* b;
-  int64_t ldb;
+  B b;
   float* c;
   int64_t ldc;
-  bool add;  // to what C holds
+  Ahead ahead;
 };
 
-template <typename From, int kRows, int kVecs>
-void product_tile(const Product<typename From::T>& p, int64_t row, int64_t col) noexcept {
+template <bool kAdd, int kRows, int kVecs, typename B>
+void product_tile(const Product<B>& p, int64_t row, int64_t col, Ahead ahead) noexcept {
   Vec::F sum[kRows][kVecs];
+  float* c = p.c + row * p.ldc + col;
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVecs; ++v) {
-      sum[r][v] = p.add ? Vec::load(p.c + (row + r) * p.ldc + col + v * Vec::kWidth) : Vec::zero();
+      if constexpr (kAdd) {
+        sum[r][v] = Vec::load(c + r * p.ldc + v * Vec::kWidth);
+      } else {
+        sum[r][v] = Vec::zero();
+      }
     }
   }
   const float* a = p.a + row * p.lda;
-  const typename From::T* b = p.b + col;
-  for (int64_t k = 0; k < p.k; ++k, b += p.ldb) {
+  const B b = p.b;
+  const int64_t lda = p.lda, steps = p.k;
+  for (int64_t k = 0; k < steps; ++k) {
+    for (int64_t line = 0; line < ahead.step; line += 64) __builtin_prefetch(ahead.next + k * ahead.step + line);
     Vec::F x[kVecs];
-    for (int v = 0; v < kVecs; ++v) x[v] = From::load(b + v * Vec::kWidth);
+    for (int v = 0; v < kVecs; ++v) x[v] = b.load(k, col + v * Vec::kWidth);
     for (int r = 0; r < kRows; ++r) {
-      const Vec::F y = Vec::set(a[r * p.lda + k]);
+      const Vec::F y = Vec::set(a[r * lda + k]);
       for (int v = 0; v < kVecs; ++v) sum[r][v] = Vec::fma(y, x[v], sum[r][v]);
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVecs; ++v) Vec::store(p.c + (row + r) * p.ldc + col + v * Vec::kWidth, sum[r][v]);
+    for (int v = 0; v < kVecs; ++v) Vec::store(c + r * p.ldc + v * Vec::kWidth, sum[r][v]);
   }
 }
 
 /// The rows of a strip of columns, kRows at a time, then fewer.
-template <typename From, int kVecs, int kRows = Vec::kTileRows>
-void product_strip(const Product<typename From::T>& p, int64_t row, int64_t col) noexcept {
-  for (; row + kRows <= p.m; row += kRows) product_tile<From, kRows, kVecs>(p, row, col);
+template <bool kAdd, int kVecs, int kRows = Vec::kTileRows, typename B>
+void product_strip(const Product<B>& p, int64_t row, int64_t col, Ahead ahead) noexcept {
+  for (; row + kRows <= p.m; row += kRows, ahead = {}) product_tile<kAdd, kRows, kVecs>(p, row, col, ahead);
   if constexpr (kRows > 1) {
-    if (row < p.m) product_strip<From, kVecs, kRows - 1>(p, row, col);
+    if (row < p.m) product_strip<kAdd, kVecs, kRows - 1>(p, row, col, ahead);
   }
 }
 
-template <typename From>
-void product(const Product<typename From::T>& p) noexcept {
+template <bool kAdd, typename B>
+void product(const Product<B>& p) noexcept {
   int64_t col = 0;
-  for (; col + Vec::kTileVecs * Vec::kWidth <= p.n; col += Vec::kTileVecs * Vec::kWidth) {
-    product_strip<From, Vec::kTileVecs>(p, 0, col);
+  Ahead ahead = p.ahead;
+  for (; col + Vec::kTileVecs * Vec::kWidth <= p.n; col += Vec::kTileVecs * Vec::kWidth, ahead = {}) {
+    product_strip<kAdd, Vec::kTileVecs>(p, 0, col, ahead);
   }
-  for (; col + Vec::kWidth <= p.n; col += Vec::kWidth) product_strip<From, 1>(p, 0, col);
+  for (; col + Vec::kWidth <= p.n; col += Vec::kWidth) product_strip<kAdd, 1>(p, 0, col, {});
   for (; col < p.n; ++col) {
     for (int64_t r = 0; r < p.m; ++r) {
-      float sum = p.add ? p.c[r * p.ldc + col] : 0.0f;
-      for (int64_t k = 0; k < p.k; ++k) sum += p.a[r * p.lda + k] * From::one(p.b[k * p.ldb + col]);
+      float sum = kAdd ? p.c[r * p.ldc + col] : 0.0f;
+      for (int64_t k = 0; k < p.k; ++k) sum += p.a[r * p.lda + k] * p.b.one(k, col);
       p.c[r * p.ldc + col] = sum;
     }
   }
 }
 
-// ---- Pages ----
-
-/// The f16 scales that follow the codes of a q8 page.
-template <typename Byte>
-auto* q8_scales(Byte* page, int64_t dim) noexcept {
-  if constexpr (__is_same(Byte, const std::byte)) {
-    return reinterpret_cast<const uint16_t*>(page + kPage * dim);
-  } else {
-    return reinterpret_cast<uint16_t*>(page + kPage * dim);
-  }
-}
-
-/// 32 values as q8_0: codes at q[i * step], nearest with halves away from zero, d = max|x| / 127. Returns the f16
-/// scale.
-uint16_t encode_q8(const float* x, int8_t* q, int64_t step) noexcept {
-  float top = 0;
-  for (int i = 0; i < 32; ++i) top = larger(top, __builtin_fabsf(x[i]));
-  const float d = top / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
-  for (int i = 0; i < 32; ++i) {
-    const float y = x[i] * inverse, whole = __builtin_truncf(y);
-    const float away = __builtin_fabsf(y - whole) >= 0.5f ? __builtin_copysignf(1.0f, y) : 0.0f;
-    q[i * step] = static_cast<int8_t>(whole + away);
-  }
-  return Vec::to_half(d);
-}
-
-/// Writes x[i] to page element `first + i * step`.
-void write_entry(const KvEntry& e, std::byte* page, int64_t first, int64_t step) noexcept {
-  if (e.type == PageType::kF32) {
-    auto* to = reinterpret_cast<float*>(page) + first;
-    for (int64_t i = 0; i < e.dim; ++i) to[i * step] = e.x[i];
-    return;
-  }
-  auto* to = reinterpret_cast<uint16_t*>(page) + first;
-  int64_t i = 0;
-  for (; i + Vec::kWidth <= e.dim; i += Vec::kWidth) {
-    uint16_t half[Vec::kWidth];
-    Vec::store_f16(half, Vec::load(e.x + i));
-    for (int j = 0; j < Vec::kWidth; ++j) to[(i + j) * step] = half[j];
-  }
-  for (; i < e.dim; ++i) to[i * step] = Vec::to_half(e.x[i]);
-}
-
-void write_k(const KvEntry& e, std::byte* page) noexcept {
-  if (e.type != PageType::kQ8) return write_entry(e, page, e.token, kPage);
-  auto* codes = reinterpret_cast<int8_t*>(page);
-  for (int64_t i = 0; i < e.dim; i += 32) {
-    q8_scales(page, e.dim)[i / 32 * kPage + e.token] = encode_q8(e.x + i, codes + i * kPage + e.token, kPage);
-  }
-}
-
-void write_v(const KvEntry& e, std::byte* page) noexcept {
-  if (e.type != PageType::kQ8) return write_entry(e, page, e.token * e.dim, 1);
-  auto* codes = reinterpret_cast<int8_t*>(page) + e.token * e.dim;
-  for (int64_t i = 0; i < e.dim; i += 32) {
-    q8_scales(page, e.dim)[(e.token * e.dim + i) / 32] = encode_q8(e.x + i, codes + i, 1);
-  }
-}
-
-/// A q8 page as f32 [dim][64].
-void widen_k(const std::byte* page, int64_t dim, float* out) noexcept {
-  const auto* codes = reinterpret_cast<const int8_t*>(page);
-  const uint16_t* scales = q8_scales(page, dim);
-  for (int64_t i = 0; i < dim; ++i) {
-    for (int64_t t = 0; t < kPage; t += Vec::kWidth) {
-      Vec::store(out + i * kPage + t,
-                 Vec::mul(Vec::load_i8(codes + i * kPage + t), Vec::load_f16(scales + i / 32 * kPage + t)));
-    }
-  }
-}
-
-/// The first `tokens` tokens of a q8 page as f32 [tokens][dim].
-void widen_v(const std::byte* page, int64_t dim, int64_t tokens, float* out) noexcept {
-  const auto* codes = reinterpret_cast<const int8_t*>(page);
-  const uint16_t* scales = q8_scales(page, dim);
-  for (int64_t at = 0; at < tokens * dim; at += 32) {
-    const Vec::F d = Vec::set(Vec::half(scales[at / 32]));
-    for (int64_t i = at; i < at + 32; i += Vec::kWidth) Vec::store(out + i, Vec::mul(Vec::load_i8(codes + i), d));
-  }
-}
-
 // ---- Online softmax over the pages ----
+
+/// 2^x within 2 units in the last place for x in [-126, 0]; below it is next to nothing.
+template <typename V = Vec>
+typename V::F exp2_of(typename V::F x) noexcept {
+  if constexpr (V::kWidth == 1) {
+    return __builtin_exp2f(x);
+  } else {
+    x = V::max(V::set(-126.0f), x);  // in this order a NaN stays one
+    const auto n = V::round(x), r = V::sub(x, n);
+    auto p = V::fma(V::set(1.54035304e-4f), r, V::set(1.33335581e-3f));  // ln2^i / i!: |r ln2|^7 / 7! < 1.2e-7
+    p = V::fma(p, r, V::set(9.61812911e-3f));
+    p = V::fma(p, r, V::set(5.55041087e-2f));
+    p = V::fma(p, r, V::set(2.40226507e-1f));
+    p = V::fma(p, r, V::set(6.93147181e-1f));
+    p = V::fma(p, r, V::set(1.0f));
+    return V::scale2(p, n);
+  }
+}
 
 /// What a tile keeps of all its query vectors (one a row and head, rows first).
 struct TileMemory {
   int64_t vectors;
-  float *q, *s, *sum, *top, *total, *wide;  // [n][dim_k], [n][64], [n][dim_v], [n], [n], [64][dim]
+  float *q, *s, *sum, *top, *total, *scales, *wide;  // [n][dim_k], [n][64], [n][dim_v], [n], [n], [2 dim], [64][dim]
 };
 
 TileMemory open_tile(const AttendTile& t) noexcept {
@@ -216,101 +150,88 @@ TileMemory open_tile(const AttendTile& t) noexcept {
   m.sum = m.s + m.vectors * kPage;
   m.top = m.sum + m.vectors * t.dim_v;
   m.total = m.top + m.vectors;
-  m.wide = m.total + m.vectors;
+  m.scales = m.total + m.vectors;
+  m.wide = m.scales + 2 * (t.dim_k > t.dim_v ? t.dim_k : t.dim_v);
+  constexpr float kLog2E = 1.44269504f;  // weights are powers of two
   for (int64_t r = 0; r < t.rows; ++r) {
-    scale(t.scale, t.q + r * t.q_stride, t.group * t.dim_k, m.q + r * t.group * t.dim_k);
+    scale(t.scale * kLog2E, t.q + r * t.q_stride, t.group * t.dim_k, m.q + r * t.group * t.dim_k);
   }
+  if (t.k_type == PageType::kQ4) rotate_keys(m.q, m.vectors * t.dim_k, t.dim_k);
   for (int64_t i = 0; i < m.vectors * t.dim_v; ++i) m.sum[i] = 0;
   for (int64_t i = 0; i < m.vectors; ++i) m.top[i] = -__builtin_inff(), m.total[i] = 0;
   return m;
 }
 
-void score_page(const AttendTile& t, const TileMemory& m, const std::byte* k) noexcept {
-  if (t.k_type == PageType::kF16) {
-    product<FromF16>({.m = m.vectors,
-                      .n = kPage,
-                      .k = t.dim_k,
-                      .a = m.q,
-                      .lda = t.dim_k,
-                      .b = reinterpret_cast<const uint16_t*>(k),
-                      .ldb = kPage,
-                      .c = m.s,
-                      .ldc = kPage,
-                      .add = false});
-    return;
+/// Many query vectors read codes often enough that widening them once pays.
+template <typename B, typename F>
+void widened(const TileMemory& m, const B& b, int64_t rows, int64_t cols, F f) noexcept {
+  if constexpr (requires { b.codes; }) {
+    if (m.vectors > Vec::kTileRows) {
+      for (int64_t k = 0; k < rows; ++k) {
+        for (int64_t c = 0; c < cols; c += Vec::kWidth) Vec::store(m.wide + k * cols + c, b.load(k, c));
+      }
+      return f(F32Matrix{m.wide, cols});
+    }
   }
-  const auto* wide = reinterpret_cast<const float*>(k);
-  if (t.k_type == PageType::kQ8) {
-    widen_k(k, t.dim_k, m.wide);
-    wide = m.wide;
-  }
-  product<FromF32>({.m = m.vectors,
-                    .n = kPage,
-                    .k = t.dim_k,
-                    .a = m.q,
-                    .lda = t.dim_k,
-                    .b = wide,
-                    .ldb = kPage,
-                    .c = m.s,
-                    .ldc = kPage,
-                    .add = false});
+  f(b);
+}
+
+void score_page(const AttendTile& t, const TileMemory& m, const std::byte* k, Ahead ahead) noexcept {
+  with_keys(t.k_type, k, t.dim_k, m.scales, [&](const auto& keys) {
+    widened(m, keys, t.dim_k, kPage, [&](const auto& b) {
+      product<false>(Product{.m = m.vectors,
+                             .n = kPage,
+                             .k = t.dim_k,
+                             .a = m.q,
+                             .lda = t.dim_k,
+                             .b = b,
+                             .c = m.s,
+                             .ldc = kPage,
+                             .ahead = ahead});
+    });
+  });
+}
+
+void add_values(const AttendTile& t, const TileMemory& m, const std::byte* v, int64_t tokens, Ahead ahead) noexcept {
+  with_values(t.v_type, v, t.dim_v, m.scales, [&](const auto& values) {
+    widened(m, values, tokens, t.dim_v, [&](const auto& b) {
+      product<true>(Product{.m = m.vectors,
+                            .n = t.dim_v,
+                            .k = tokens,
+                            .a = m.s,
+                            .lda = kPage,
+                            .b = b,
+                            .c = m.sum,
+                            .ldc = t.dim_v,
+                            .ahead = ahead});
+    });
+  });
 }
 
 /// Turns the scores of the first `visible` tokens into weights against the running maximum, the rest into zeros.
 void weigh(const TileMemory& m, int64_t vector, int64_t visible, int64_t dim_v) noexcept {
+  constexpr int kVecs = kPage / Vec::kWidth;
   float* s = m.s + vector * kPage;
   for (int64_t i = visible < 0 ? 0 : visible; i < kPage; ++i) s[i] = -__builtin_inff();
   if (visible <= 0) {
     for (int64_t i = 0; i < kPage; ++i) s[i] = 0;
     return;
   }
-  Vec::F tops = Vec::load(s);
-  for (int64_t i = Vec::kWidth; i < kPage; i += Vec::kWidth) tops = Vec::max(tops, Vec::load(s + i));
+  Vec::F x[kVecs], tops = Vec::load(s), sums = Vec::zero();
+  for (int i = 0; i < kVecs; ++i) tops = Vec::max(tops, x[i] = Vec::load(s + i * Vec::kWidth));
   const float before = m.top[vector], top = larger(before, Vec::top(tops));
-  Vec::F sums = Vec::zero();
-  for (int64_t i = 0; i < kPage; i += Vec::kWidth) {
-    const Vec::F e = exp_of(Vec::sub(Vec::load(s + i), Vec::set(top)));
-    Vec::store(s + i, e);
-    sums = Vec::add(sums, e);
+  for (int i = 0; i < kVecs; ++i) {
+    x[i] = exp2_of(Vec::sub(x[i], Vec::set(top)));
+    Vec::store(s + i * Vec::kWidth, x[i]);
+    sums = Vec::add(sums, x[i]);
   }
-  m.top[vector] = top;
   if (top > before) {
-    const float keep = __builtin_expf(before - top);
+    const float keep = __builtin_exp2f(before - top);
+    m.top[vector] = top;
     m.total[vector] *= keep;
     scale(keep, m.sum + vector * dim_v, dim_v, m.sum + vector * dim_v);
   }
   m.total[vector] += Vec::sum(sums);
-}
-
-void add_values(const AttendTile& t, const TileMemory& m, const std::byte* v, int64_t tokens) noexcept {
-  if (t.v_type == PageType::kF16) {
-    product<FromF16>({.m = m.vectors,
-                      .n = t.dim_v,
-                      .k = tokens,
-                      .a = m.s,
-                      .lda = kPage,
-                      .b = reinterpret_cast<const uint16_t*>(v),
-                      .ldb = t.dim_v,
-                      .c = m.sum,
-                      .ldc = t.dim_v,
-                      .add = true});
-    return;
-  }
-  const auto* wide = reinterpret_cast<const float*>(v);
-  if (t.v_type == PageType::kQ8) {
-    widen_v(v, t.dim_v, tokens, m.wide);
-    wide = m.wide;
-  }
-  product<FromF32>({.m = m.vectors,
-                    .n = t.dim_v,
-                    .k = tokens,
-                    .a = m.s,
-                    .lda = kPage,
-                    .b = wide,
-                    .ldb = t.dim_v,
-                    .c = m.sum,
-                    .ldc = t.dim_v,
-                    .add = true});
 }
 
 void close_tile(const AttendTile& t, const TileMemory& m) noexcept {
@@ -331,13 +252,14 @@ void attend(const AttendTile& t) noexcept {
   const TileMemory m = open_tile(t);
   for (int64_t page = t.page_begin; page < t.page_end; ++page) {
     const int64_t first = page * kPage, seen = t.position + t.rows - first;  // by the last row
-    const int64_t at = t.pages[page] * t.page_bytes;
-    score_page(t, m, t.k + at);
+    const std::byte *k = t.k + t.pages[page] * t.page_bytes, *v = t.v + t.pages[page] * t.page_bytes;
+    const std::byte* next = page + 1 < t.page_end ? t.k + t.pages[page + 1] * t.page_bytes : k;
+    score_page(t, m, k, {v, t.v_bytes / t.dim_k});
     for (int64_t i = 0; i < m.vectors; ++i) {
       const int64_t visible = t.position + i / t.group + 1 - first;
       weigh(m, i, visible < kPage ? visible : kPage, t.dim_v);
     }
-    add_values(t, m, t.v + at, seen < kPage ? seen : kPage);
+    add_values(t, m, v, seen < kPage ? seen : kPage, {next, t.k_bytes / kPage});
   }
   close_tile(t, m);
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "backend/cpu/ops.h"
 #include "backend/cpu/ops_attend.h"
+#include "backend/cpu/ops_delta.h"
 
 namespace {
 
@@ -185,78 +186,6 @@ void conv_silu(const ConvBlock& c) noexcept {
     const float* from = at >= 0 ? c.x + at * c.stride : c.history_in ? c.history_in + (t + c.rows) * c.stride : nullptr;
     float* to = c.history_out + t * c.stride;
     for (int64_t i = 0; i < c.channels; ++i) to[i] = from ? from[i] : 0.0f;
-  }
-}
-
-float dot(const float* a, const float* b, int64_t n) noexcept {
-  Vec::F s = Vec::zero();
-  int64_t i = 0;
-  for (; i + Vec::kWidth <= n; i += Vec::kWidth) s = Vec::fma(Vec::load(a + i), Vec::load(b + i), s);
-  float total = Vec::sum(s);
-  for (; i < n; ++i) total += a[i] * b[i];
-  return total;
-}
-
-/// kRows rows of S through one token. With S' = decay S + dl k the read-out is S' q = decay (S q) + dl (k q), so that S
-/// is read once for both products and written once.
-template <int kRows>
-void delta_rows(const DeltaHead& d, int64_t row, int64_t j) noexcept {
-  const float *k = d.k + row * d.k_stride, *q = d.q + row * d.q_stride, *gates = d.scratch + 3 * row;
-  const float decay = gates[0], beta = gates[1], kq = gates[2];
-  float* s = d.s_out + j * d.dim;
-  Vec::F sk[kRows], sq[kRows];
-  for (int r = 0; r < kRows; ++r) sk[r] = sq[r] = Vec::zero();
-  int64_t whole = 0;
-  for (; whole + Vec::kWidth <= d.dim; whole += Vec::kWidth) {
-    const Vec::F ki = Vec::load(k + whole), qi = Vec::load(q + whole);
-    for (int r = 0; r < kRows; ++r) {
-      const Vec::F x = Vec::load(s + r * d.dim + whole);
-      sk[r] = Vec::fma(x, ki, sk[r]);
-      sq[r] = Vec::fma(x, qi, sq[r]);
-    }
-  }
-  const auto norm = static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(d.dim)));
-  float dl[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    float memory = Vec::sum(sk[r]), read = Vec::sum(sq[r]);
-    for (int64_t i = whole; i < d.dim; ++i) memory += s[r * d.dim + i] * k[i], read += s[r * d.dim + i] * q[i];
-    dl[r] = (d.v[row * d.v_stride + j + r] - decay * memory) * beta;
-    d.out[row * d.out_stride + j + r] = (decay * read + dl[r] * kq) * norm;
-  }
-  for (int64_t i = 0; i < whole; i += Vec::kWidth) {
-    const Vec::F ki = Vec::load(k + i);
-    for (int r = 0; r < kRows; ++r) {
-      float* x = s + r * d.dim + i;
-      Vec::store(x, Vec::fma(Vec::set(dl[r]), ki, Vec::mul(Vec::set(decay), Vec::load(x))));
-    }
-  }
-  for (int64_t i = whole; i < d.dim; ++i) {
-    for (int r = 0; r < kRows; ++r) s[r * d.dim + i] = decay * s[r * d.dim + i] + dl[r] * k[i];
-  }
-}
-
-void delta_rule(const DeltaHead& d) noexcept {
-  for (int64_t r = 0; r < d.rows; ++r) {
-    const double x = static_cast<double>(d.alpha[r * d.alpha_stride]) + static_cast<double>(d.dt);
-    const double softplus = x > 20 ? x : __builtin_log1p(__builtin_exp(x));
-    float* gates = d.scratch + 3 * r;
-    gates[0] = static_cast<float>(__builtin_exp(static_cast<double>(d.a) * softplus));
-    gates[1] = static_cast<float>(1.0 / (1.0 + __builtin_exp(-static_cast<double>(d.beta[r * d.beta_stride]))));
-    gates[2] = dot(d.k + r * d.k_stride, d.q + r * d.q_stride, d.dim);
-  }
-  if (d.s_in != d.s_out) {
-    for (int64_t i = 0; i < d.dim * d.dim; ++i) d.s_out[i] = d.s_in ? d.s_in[i] : 0.0f;
-  }
-  // The rows of S are independent: a block of them that stays in the first-level cache goes through all tokens.
-  constexpr int64_t kBlock = 32;
-  constexpr int kTogether = 4;
-  for (int64_t begin = 0; begin < d.dim; begin += kBlock) {
-    const int64_t end = begin + kBlock < d.dim ? begin + kBlock : d.dim;
-    for (int64_t r = 0; r < d.rows; ++r) {
-      int64_t j = begin;
-      for (; j + kTogether <= end; j += kTogether) delta_rows<kTogether>(d, r, j);
-      for (; j < end; ++j) delta_rows<1>(d, r, j);
-    }
   }
 }
 

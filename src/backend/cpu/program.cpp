@@ -13,14 +13,14 @@ constexpr int64_t kTasksAThread = 4;  // of one row's attention: enough that a s
 constexpr int32_t kPartPages = 4;     // least pages of a part of a long context
 
 /// Floats that an item of any node needs.
-int64_t scratch_floats(const Plan& plan, const ProgramLimits& limits) {
+int64_t scratch_floats(const Plan& plan) {
   int64_t most = 0;
   for (const Op& op : plan.ops) {
     if (const auto* a = std::get_if<AttendArgs>(&op.args)) {
       most =
           std::max(most, attend_scratch(int64_t{kTileRows} * (a->heads / a->kv_heads), a->head_dim_k, a->head_dim_v));
-    } else if (std::holds_alternative<DeltaRuleArgs>(op.args)) {
-      most = std::max<int64_t>(most, 3 * limits.rows);
+    } else if (const auto* d = std::get_if<DeltaRuleArgs>(&op.args)) {
+      most = std::max<int64_t>(most, delta_scratch(d->head_dim));
     } else if (const auto* e = std::get_if<ExpertLinearArgs>(&op.args)) {
       most = std::max(most, kExpertRows * plan.info(e->weight).info.ne[1]);
     }
@@ -46,7 +46,7 @@ CpuProgram::CpuProgram(const Machine& machine, const ProgramLimits& limits, bool
                              .eager = eager,
                              .attend_parts = attend_parts_});
   arena_ = Memory(static_cast<size_t>(schedule_.arena_bytes));
-  scratch_step_ = round_up<int64_t>(schedule_.local_bytes + 4 * scratch_floats(plan, limits), 4096);
+  scratch_step_ = round_up<int64_t>(schedule_.local_bytes + 4 * scratch_floats(plan), 4096);
   scratch_ = Memory(static_cast<size_t>(scratch_step_ * threads));
   for (const Buffer& b : schedule_.buffers) {
     base_.push_back((b.local ? scratch_.data() : arena_.data()) + b.offset);

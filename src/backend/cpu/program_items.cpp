@@ -47,6 +47,8 @@ void CpuProgram::attend(const Node& n, int64_t item, int thread) {
                .k = kv.k(head),
                .v = kv.v(head),
                .page_bytes = kv.page_bytes,
+               .k_bytes = kv.k_head_bytes,
+               .v_bytes = kv.v_head_bytes,
                .pages = step_->pages.data() + step_->seqs[static_cast<size_t>(task.seq)].first_page,
                .page_begin = task.page_begin,
                .page_end = task.page_end,

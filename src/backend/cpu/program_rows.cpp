@@ -219,9 +219,9 @@ void CpuProgram::merge_parts(const Node& n, int64_t row, int thread) {
     for (int64_t i = 1; i < parts; ++i) top = std::max(top, part(i)[a.head_dim_v]);
     float* out = f32(n.out, row, thread) + head * a.head_dim_v;
     float total = 0;
-    for (int64_t i = 0; i < parts; ++i) total += std::exp(part(i)[a.head_dim_v] - top) * part(i)[a.head_dim_v + 1];
+    for (int64_t i = 0; i < parts; ++i) total += std::exp2(part(i)[a.head_dim_v] - top) * part(i)[a.head_dim_v + 1];
     for (int64_t i = 0; i < parts; ++i) {
-      const float share = std::exp(part(i)[a.head_dim_v] - top) / total;
+      const float share = std::exp2(part(i)[a.head_dim_v] - top) / total;
       (i == 0 ? machine_.ops->scale : machine_.ops->add_scaled)(share, part(i), a.head_dim_v, out);
     }
   }

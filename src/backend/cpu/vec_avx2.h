@@ -9,7 +9,7 @@ namespace {
 struct Vec {
   using F = __m256;
   static constexpr int kWidth = 8;
-  static constexpr int kTileRows = 4, kTileVecs = 2;
+  static constexpr int kTileRows = 6, kTileVecs = 2;
 
   static F zero() noexcept { return _mm256_setzero_ps(); }
   static F set(float x) noexcept { return _mm256_set1_ps(x); }
@@ -27,6 +27,12 @@ struct Vec {
   }
   static F load_i8(const int8_t* p) noexcept {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  /// The low or high nibbles of 8 bytes, less 8.
+  static F load_nibbles(const uint8_t* p, bool high) noexcept {
+    __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    x = _mm256_and_si256(_mm256_srl_epi32(x, _mm_cvtsi32_si128(high ? 4 : 0)), _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(8)));
   }
   static F add(F a, F b) noexcept { return _mm256_add_ps(a, b); }
   static F sub(F a, F b) noexcept { return _mm256_sub_ps(a, b); }

@@ -29,6 +29,12 @@ struct Vec {
   static F load_i8(const int8_t* p) noexcept {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+  /// The low or high nibbles of 16 bytes, less 8.
+  static F load_nibbles(const uint8_t* p, bool high) noexcept {
+    const F values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_permutexvar_ps(_mm512_srl_epi32(x, _mm_cvtsi32_si128(high ? 4 : 0)), values);  // by its low 4 bits
+  }
   static F add(F a, F b) noexcept { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) noexcept { return _mm512_sub_ps(a, b); }
   static F mul(F a, F b) noexcept { return _mm512_mul_ps(a, b); }

@@ -20,6 +20,9 @@ struct Vec {
   static float half(uint16_t h) noexcept { return tern::f16_to_f32(h); }
   static uint16_t to_half(float x) noexcept { return tern::f32_to_f16(x); }
   static F load_i8(const int8_t* p) noexcept { return static_cast<float>(*p); }
+  static F load_nibbles(const uint8_t* p, bool high) noexcept {
+    return static_cast<float>((high ? *p >> 4 : *p & 15) - 8);
+  }
   static F add(F a, F b) noexcept { return a + b; }
   static F sub(F a, F b) noexcept { return a - b; }
   static F mul(F a, F b) noexcept { return a * b; }

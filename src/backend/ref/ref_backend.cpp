@@ -207,8 +207,8 @@ class RefBackend final : public Backend {
             v(v_[layer].data() + at * v_cols, static_cast<size_t>(v_cols));
         std::ranges::copy(val(op.inputs[1]).row(s.first_row + i), k.begin());
         std::ranges::copy(val(op.inputs[2]).row(s.first_row + i), v.begin());
-        ref::round_kv(shape_.k, k);
-        ref::round_kv(shape_.v, v);
+        ref::round_key(shape_.k, a.head_dim_k, k);
+        ref::round_value(shape_.v, v);
       }
       std::vector<const double*> k, v;
       for (int32_t p = 0; p < s.position + s.n_rows; ++p) {

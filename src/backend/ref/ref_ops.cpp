@@ -7,6 +7,7 @@
 #include "base/float16.h"
 #include "quant/activation.h"
 #include "quant/hadamard.h"
+#include "quant/q4_0.h"
 #include "quant/q8_0.h"
 
 namespace tern::ref {
@@ -292,19 +293,45 @@ void matmul(const RefWeight& w, int64_t first_row, std::span<const RoundedRow> x
   }
 }
 
-void round_kv(KvType type, MutRow x) {
-  if (type == KvType::kF16) {
-    for (double& v : x) v = f16_to_f32(f32_to_f16(static_cast<float>(v)));
-  } else if (type == KvType::kQ8_0) {
-    float values[32];
-    for (size_t i = 0; i < x.size(); i += 32) {
-      quant::BlockQ8_0 block;
-      for (size_t j = 0; j < 32; ++j) values[j] = static_cast<float>(x[i + j]);
-      quant::encode_block(values, block);
-      quant::decode_block(block, values);
-      std::copy(values, values + 32, x.begin() + static_cast<std::ptrdiff_t>(i));
-    }
+namespace {
+
+template <typename Block>
+void round_blocks(MutRow x) {
+  float values[Block::kElements];
+  for (size_t i = 0; i < x.size(); i += Block::kElements) {
+    const MutRow part = x.subspan(i, Block::kElements);
+    std::transform(part.begin(), part.end(), values, [](double v) { return static_cast<float>(v); });
+    Block block;
+    quant::encode_block(values, block);
+    quant::decode_block(block, values);
+    std::copy(values, values + Block::kElements, part.begin());
   }
+}
+
+}  // namespace
+
+void round_value(KvType type, MutRow x) {
+  switch (type) {
+    case KvType::kF32:
+      return;
+    case KvType::kF16:
+      for (double& v : x) v = f16_to_f32(f32_to_f16(static_cast<float>(v)));
+      return;
+    case KvType::kQ8_0:
+      return round_blocks<quant::BlockQ8_0>(x);
+    case KvType::kQ4_0:
+      return round_blocks<quant::BlockQ4_0>(x);
+  }
+}
+
+void round_key(KvType type, int64_t head_dim, MutRow x) {
+  if (type != KvType::kQ4_0) return round_value(type, x);
+  const int64_t block = head_dim & -head_dim;
+  std::vector<float> rotated(x.begin(), x.end());
+  quant::walsh_hadamard(rotated, block);
+  std::copy(rotated.begin(), rotated.end(), x.begin());
+  round_value(type, x);
+  quant::rotate(x, {}, block);  // the transform is its own inverse
 }
 
 }  // namespace tern::ref

@@ -58,7 +58,8 @@ RoundedRow round_row(quant::Activation rule, Precision precision, Row x);
 /// y[r][i] = (row first_row + i of w) . x[r] for every i < rows.
 void matmul(const RefWeight& w, int64_t first_row, std::span<const RoundedRow> x, std::span<const MutRow> y,
             Precision precision);
-/// A KV entry after a round trip through its type.
-void round_kv(KvType type, MutRow x);
+/// The value / key (heads of `head_dim`) of one token after a round trip through its type.
+void round_value(KvType type, MutRow x);
+void round_key(KvType type, int64_t head_dim, MutRow x);
 
 }  // namespace tern::ref
