@@ -32,6 +32,50 @@ void apply_yarn(const Builder& b, RopeTable& t, double base, double factor) {
   t.magnitude = static_cast<float>(b.get_float("rope.scaling.attn_factor", 1) * (1 + 0.1 * std::log(factor)));
 }
 
+/// Keys that repeat what the shape of a tensor says. Nothing needs them, but a file in which the two differ was put
+/// together from parts of two models, or its keys are lies.
+struct StatedExtent {
+  const char* key;
+  const char* tensor;
+  int axis;
+  bool per_kv_head = false;
+};
+constexpr StatedExtent kStated[] = {
+    {"vocab_size", "token_embd", 1},
+    {"embedding_length", "token_embd", 0},
+    {"attention.key_length", "attn_k", 1, true},
+    {"attention.value_length", "attn_v", 1, true},
+    {"feed_forward_length", "ffn_gate", 1},
+    {"feed_forward_length", "ffn_up", 1},
+    {"feed_forward_length", "ffn_down", 0},
+    {"expert_feed_forward_length", "ffn_gate_exps", 1},
+    {"expert_feed_forward_length", "ffn_up_exps", 1},
+    {"expert_feed_forward_length", "ffn_down_exps", 0},
+    {"expert_shared_feed_forward_length", "ffn_down_shexp", 0},
+    {"expert_count", "ffn_gate_inp", 1},
+    {"expert_count", "ffn_down_exps", 2},
+};
+constexpr int64_t kMostContext = int64_t{1} << 30;
+
+/// The row's key against its tensor at the builder's place (outside the blocks, or in one), where the file has both.
+void check_stated(const Builder& b, const StatedExtent& row, int64_t layer, int64_t kv_heads) {
+  const gguf::TensorInfo* t = b.peek(row.tensor);
+  if (t == nullptr || !b.metadata().has(b.architecture() + "." + row.key)) return;
+  const int64_t stated = b.layer_int(row.key, layer), has = t->ne[static_cast<size_t>(row.axis)];
+  const int64_t heads = row.per_kv_head ? kv_heads : 1;
+  if (has % heads == 0 && has / heads == stated) return;
+  fail(ErrorCode::kBadFile, "{}.{} is {}, but '{}' has {}{}: the file contradicts itself", b.architecture(), row.key,
+       stated, t->name, has, row.per_kv_head ? fmt::format(" rows for {} KV heads", heads) : "");
+}
+
+void check_stated_extents(Builder& b, const Hparams& h) {
+  for (int64_t i = -1; i < h.layers; ++i) {  // -1: what is outside the blocks
+    if (i >= 0) b.begin_layer(i);
+    for (const StatedExtent& row : kStated) check_stated(b, row, i, h.kv_heads);
+  }
+  b.end_layers();
+}
+
 }  // namespace
 
 RopeTable make_rope(const Builder& b, int64_t head_dim, bool neox, const std::vector<float>* divisors) {
@@ -40,6 +84,7 @@ RopeTable make_rope(const Builder& b, int64_t head_dim, bool neox, const std::ve
     fail(ErrorCode::kBadFile, "{}.rope.dimension_count is {} for heads of {}", b.architecture(), dims, head_dim);
   }
   const double base = b.get_float("rope.freq_base", 10000.0);
+  if (!(base > 0 && std::isfinite(base))) fail(ErrorCode::kBadFile, "{}.rope.freq_base is {}", b.architecture(), base);
   RopeTable t;
   t.neox = neox;
   for (int64_t i = 0; i < dims / 2; ++i)
@@ -56,8 +101,8 @@ RopeTable make_rope(const Builder& b, int64_t head_dim, bool neox, const std::ve
   const double factor = b.get_float("rope.scaling.factor", b.get_float("rope.scale_linear", 0));
   const bool implied_linear = !b.metadata().has(key) && factor != 0;  // old files: a factor without a type
   if (type == "none" && !implied_linear) return t;
-  if (factor <= 0) {
-    if (type == "linear") return t;  // llama.cpp reads an absent factor as no scaling
+  if (!(factor > 0 && std::isfinite(factor))) {
+    if (type == "linear" && factor == 0) return t;  // llama.cpp reads an absent factor as no scaling
     fail(ErrorCode::kBadFile, "{} is '{}' but rope.scaling.factor is {}", key, type, factor);
   }
   if (type == "linear" || implied_linear) {
@@ -107,6 +152,9 @@ Hparams read_hparams(const Builder& b, bool neox) {
            b.architecture(), i);
     }
   }
+  const int64_t context = b.get_int("context_length", 1);
+  if (context < 1 || context > kMostContext)
+    fail(ErrorCode::kBadFile, "{}.context_length is {}, which no model was trained for", b.architecture(), context);
   h.rope = make_rope(b, h.head_dim, neox, nullptr);
   refuse_unimplemented(b);
   return h;
@@ -146,6 +194,7 @@ Val expert_ffn(Builder& b, Val x) {
 
 Plan finish_with_head(Builder& b, Val x, Weight embedding, const Hparams& h) {
   b.end_layers();
+  check_stated_extents(b, h);
   const Val n = b.rms_norm(b.pick_rows(x), b.weight("output_norm"), h.norm_eps);
   const Weight head = b.find_weight("output");
   return b.finish(b.linear(n, head ? head : embedding), h.layers);

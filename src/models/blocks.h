@@ -11,7 +11,8 @@ struct Hparams {
   RopeTable rope;
 };
 
-/// Reads the keys that every decoder has; `neox` is the pairing of the family's rotary embedding.
+/// Reads the keys that every decoder has; `neox` is the pairing of the family's rotary embedding. kBadFile for values
+/// that make no model.
 Hparams read_hparams(const Builder& b, bool neox);
 /// The frequencies after `rope.scaling.*` (none, linear, YaRN) and optional per-pair divisors (`rope_freqs.weight`).
 /// Source of the rules: llama.cpp's ggml_rope_ext and llama-context.cpp; YaRN, arXiv 2309.00071.
@@ -25,7 +26,8 @@ Val rotary_attention(Builder& b, const Hparams& h, Val x);
 Val gated_ffn(Builder& b, Val x);
 /// Softmax router over `expert_count` experts, each a gated FFN, summed.
 Val expert_ffn(Builder& b, Val x);
-/// Output norm, then output.weight or the tied embedding, for the rows whose logits are wanted.
+/// Output norm, then output.weight or the tied embedding, for the rows whose logits are wanted. kBadFile when a
+/// key states another extent than its tensor has (vocab_size, feed_forward_length, ...).
 Plan finish_with_head(Builder& b, Val x, Weight embedding, const Hparams& h);
 
 }  // namespace tern

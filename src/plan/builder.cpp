@@ -72,8 +72,12 @@ std::string Builder::full_name(std::string_view name) const {
   return name.ends_with(".bias") ? n : n + ".weight";
 }
 
+const gguf::TensorInfo* Builder::peek(std::string_view name) const {
+  return file_.find(full_name(name));
+}
+
 bool Builder::has(std::string_view name) const {
-  return file_.find(full_name(name)) != nullptr;
+  return peek(name) != nullptr;
 }
 
 Weight Builder::add_weight(const gguf::TensorInfo& info) {

@@ -36,6 +36,8 @@ class Builder {
   /// Refuses the file when `key` is present and not `neutral`: the family does not implement what it asks for.
   void refuse_unless(std::string_view key, double neutral) const;
 
+  /// A tensor by the name `weight` takes, without claiming it: nullptr when absent.
+  const gguf::TensorInfo* peek(std::string_view name) const;
   int64_t tensor_count() const { return static_cast<int64_t>(file_.tensors().size()); }
 
   // ---- Weights. Inside a block names are relative to "blk.<layer>."; ".weight" is appended unless the name has a

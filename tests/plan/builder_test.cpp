@@ -130,6 +130,28 @@ TEST(Builder, AResidualOfTheWrongWidthIsRefusedWithBothSizes) {
   expect_plan_refused(file, "add of 64 and 72 columns");
 }
 
+TEST(Builder, KeysThatContradictTheTensorsAreRefusedThoughNothingReadsThem) {
+  const auto refused = [](std::string_view architecture, const char* key, uint32_t value, std::string_view text) {
+    PlanFile file(small(architecture));
+    file.keys.set_u32(std::string(architecture) + "." + key, value);
+    expect_plan_refused(file, text);
+  };
+  refused("llama", "vocab_size", 33,
+          "llama.vocab_size is 33, but 'token_embd.weight' has 32: the file contradicts itself");
+  refused("llama", "embedding_length", 128, "llama.embedding_length is 128, but 'token_embd.weight' has 64");
+  refused("llama", "feed_forward_length", 100, "llama.feed_forward_length is 100, but 'blk.0.ffn_gate.weight' has 128");
+  refused("llama", "attention.value_length", 8, "llama.attention.value_length is 8, but 'blk.0.attn_v.weight' has");
+  refused("qwen3", "context_length", 0, "qwen3.context_length is 0, which no model was trained for");
+}
+
+TEST(Builder, AStatedExtentMayDifferBetweenLayers) {
+  PlanFile file(small("llama"));
+  file.keys.set_i32s("llama.feed_forward_length", {128, 128});
+  EXPECT_NO_THROW(file.plan());
+  file.keys.set_i32s("llama.feed_forward_length", {128, 96});
+  expect_plan_refused(file, "llama.feed_forward_length is 96, but 'blk.1.ffn_gate.weight' has 128");
+}
+
 TEST(Builder, HeadsThatDoNotDivideAreRefused) {
   PlanFile file(small("llama"));
   file.keys.set_u32("llama.attention.head_count_kv", 3);
