@@ -4,13 +4,16 @@
 
 #include <cstdio>
 
+#include "cli/output.h"
 #include "engine/bandwidth.h"
 #include "text/detokenizer.h"
 
 namespace tern::cli {
 namespace {
 
-void show(const std::string& text) {
+/// A model may be talked into saying what a terminal obeys; a file or a pipe gets every byte.
+void show(const std::string& answer) {
+  const std::string text = stdout_is_terminal() ? printable(answer, "\n\t") : answer;
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }
@@ -33,11 +36,11 @@ class Line {
 
 }  // namespace
 
-Answer answer(Model& model, Sequence& sequence, std::span<const int32_t> prompt, const SamplerOptions& sampling,
-              int32_t max_tokens, const InterruptGuard& interrupts) {
+Answer answer(Model& model, Sequence& sequence, std::span<const int32_t> prompt, const AnswerOptions& options,
+              const InterruptGuard& interrupts) {
   Answer out;
   Line line;
-  ProgressLine reading("reading prompt", ProgressLine::Unit::kTokens);
+  ProgressLine reading("reading prompt", ProgressLine::Unit::kTokens, options.quiet);
   text::StreamDecoder decoder(model.tokenizer());
   const auto emit = [&](const std::string& text) {
     out.text += text;
@@ -45,8 +48,8 @@ Answer answer(Model& model, Sequence& sequence, std::span<const int32_t> prompt,
   };
   const Generated generated =
       generate(model.runner(), sequence, prompt,
-               {.sampling = sampling,
-                .max_tokens = max_tokens,
+               {.sampling = options.sampling,
+                .max_tokens = options.max_tokens,
                 .ends = [&](int32_t token) { return model.tokenizer().is_end_of_generation(token); },
                 .on_token =
                     [&](int32_t token) {

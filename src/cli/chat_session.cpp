@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 
 #include "base/error.h"
 #include "cli/answer.h"
 #include "cli/line_reader.h"
 #include "cli/model_summary.h"
+#include "cli/output.h"
 #include "engine/chat.h"
 
 namespace tern::cli {
@@ -21,16 +21,6 @@ constexpr std::string_view kHelp =
     "  /bye              leave (Ctrl-D too)\n"
     "  /? or /help       this\n"
     "  \"\"\" begins and ends a message of several lines; Ctrl-C stops an answer\n";
-
-/// Numbers of `/set`: the same names as the flags, without their dashes.
-template <typename T>
-T parse_number(std::string_view name, std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size())
-    fail(ErrorCode::kInvalidArgument, "/set {}: '{}' is not a number it can be", name, text);
-  return value;
-}
 
 class Session {
  public:
@@ -61,7 +51,9 @@ class Session {
           return 0;
         }
       } catch (const Error& error) {
-        fmt::print(stderr, "{}\n", error.what());
+        fmt::print(stderr, "{}\n", printable(error.what()));
+      } catch (const UsageError& error) {
+        fmt::print(stderr, "{}\n", printable(error.what()));
       }
     }
   }
@@ -71,8 +63,9 @@ class Session {
     chat_.add_user(text);
     try {
       const InterruptGuard interrupts;
-      const Answer result = answer(model_, sequence_, chat_.prompt(), options_.sampling.resolve(),
-                                   options_.sampling.max_tokens, interrupts);
+      const Answer result =
+          answer(model_, sequence_, chat_.prompt(),
+                 {.sampling = options_.sampling.resolve(), .max_tokens = options_.sampling.max_tokens}, interrupts);
       chat_.add_assistant(result.text);
       if (options_.verbose) print_stats(model_, result.stats);
     } catch (const Error&) {
@@ -103,38 +96,29 @@ class Session {
     return true;
   }
 
+  /// The sampling flags without their dashes, checked as they are; and what only a chat has.
   void set(const std::string& name, const std::string& value) {
-    SamplerOptions& o = options_.sampling.options;
-    if (name == "temp")
-      o.temperature = parse_number<float>(name, value);
-    else if (name == "top-k")
-      o.top_k = parse_number<int32_t>(name, value);
-    else if (name == "top-p")
-      o.top_p = parse_number<float>(name, value);
-    else if (name == "min-p")
-      o.min_p = parse_number<float>(name, value);
-    else if (name == "repeat-penalty")
-      o.repeat_penalty = parse_number<float>(name, value);
-    else if (name == "seed")
-      options_.sampling.seed = parse_number<int64_t>(name, value);
-    else if (name == "n")
-      options_.sampling.max_tokens = parse_number<int32_t>(name, value);
-    else if (name == "system")
+    FlagSet flags("/set", "");
+    options_.sampling.declare(flags);
+    const std::string flag = (name.size() == 1 ? "-" : "--") + name;
+    if (name == "system")
       chat_.set_system(value);
     else if (name == "verbose")
       options_.verbose = value != "off";
+    else if (flags.takes_value(flag))
+      flags.assign(flag, value);
     else
       fail(ErrorCode::kInvalidArgument, "there is nothing named '{}' to set (/? lists the names)", name);
   }
 
   void show() const {
     const SamplerOptions& o = options_.sampling.options;
-    fmt::print(stderr, "model    {} ({} parameters)\n", model_.file().path(),
+    fmt::print(stderr, "model    {} ({} parameters)\n", printable(model_.file().path()),
                human_count(parameter_count(model_.file())));
     fmt::print(stderr, "context  {} of {} tokens used\n", sequence_.position(), model_.runner().limits().context);
-    fmt::print(stderr, "sampling temp {} top-k {} top-p {} min-p {} repeat-penalty {} seed {} n {}\n", o.temperature,
-               o.top_k, o.top_p, o.min_p, o.repeat_penalty, options_.sampling.seed, options_.sampling.max_tokens);
-    fmt::print(stderr, "system   {}\n", chat_.system().empty() ? "(none)" : chat_.system());
+    fmt::print(stderr, "sampling {} seed {} n {}\n", sampling_text(o), options_.sampling.seed,
+               options_.sampling.max_tokens);
+    fmt::print(stderr, "system   {}\n", chat_.system().empty() ? "(none)" : printable(chat_.system()));
   }
 
   Model& model_;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/flags.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
@@ -101,19 +102,19 @@ int run_command_line(std::span<const std::string_view> arguments) {
     init_logging(0);
     const int code = dispatch(arguments);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    fmt::print(stderr, "tern: cannot write to stdout: {}\n", std::strerror(errno));
+    print_error(fmt::format("cannot write to stdout: {}", std::strerror(errno)));
     return kFailed;
   } catch (const UsageError& error) {
-    fmt::print(stderr, "tern: {}\n", error.what());
+    print_error(error.what());
     return kUsage;
   } catch (const Error& error) {
-    fmt::print(stderr, "tern: {}\n", error.what());
+    print_error(error.what());
     return kFailed;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "tern: out of memory\n");
+    print_error("out of memory");
     return kFailed;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tern: unexpected failure: {}\n", error.what());
+    print_error(fmt::format("unexpected failure: {}", error.what()));
     return kFailed;
   }
 }

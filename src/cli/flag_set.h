@@ -30,9 +30,11 @@ class FlagSet {
   FlagSet& flag(const std::string& names, bool& value, const std::string& help);
 
   // About the option declared last.
-  FlagSet& between(int64_t low, int64_t high);
-  FlagSet& at_least(int64_t low);
+  FlagSet& between(double low, double high);  // both included
+  FlagSet& at_least(double low);
   FlagSet& one_of(const std::vector<std::string>& values);
+  /// Where its value comes from when no argument gives one; a bad value there is an error that names the variable.
+  FlagSet& environment(std::string_view variable);
   FlagSet& required();
   FlagSet& excludes(const std::string& other);
 
@@ -43,6 +45,10 @@ class FlagSet {
   /// Fills the variables; kHelp when `--help` asks for it. UsageError for what does not fit the declarations; arguments
   /// that fit none are left over.
   Outcome parse(std::vector<std::string> arguments);
+  /// Gives one option (with its dashes; takes_value says that there is one) a value, as an argument would. UsageError.
+  void assign(const std::string& spelling, const std::string& text);
+  /// After parse: an argument or the environment gave the option its value.
+  bool given(const std::string& spelling) const;
   std::vector<std::string> leftovers() const;
   std::string help() const;
   const std::string& name() const noexcept;

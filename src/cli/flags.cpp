@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <random>
@@ -15,6 +16,8 @@
 namespace tern::cli {
 namespace {
 
+constexpr int32_t kMostContext = 1 << 30;  // page and row arithmetic in 32 bits has room above it
+constexpr const char* kModelVariable = "LLAMA_ARG_MODEL";
 constexpr std::string_view kDefaultModel = "models/ternlet-hybrid-108m-PTQ1_0.gguf";
 
 /// llama.cpp's spellings of one dash and several letters, and the long flag of the same meaning.
@@ -166,10 +169,16 @@ std::filesystem::path binary_folder() {
   return error ? std::filesystem::current_path() : path.parent_path();
 }
 
+constexpr std::array kKvTypes{KvType::kF32, KvType::kF16, KvType::kQ8_0};
+
+std::vector<std::string> kv_type_names() {
+  std::vector<std::string> names;
+  for (const KvType type : kKvTypes) names.emplace_back(kv_type_name(type));
+  return names;
+}
+
 KvType kv_type(const std::string& name) {
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0})
-    if (kv_type_name(type) == name) return type;
-  throw UsageError(fmt::format("KV type '{}' is not one of f32, f16, q8_0", name));
+  return *std::find_if(kKvTypes.begin(), kKvTypes.end(), [&](KvType type) { return kv_type_name(type) == name; });
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -199,11 +208,12 @@ std::vector<std::string> known_flags(const FlagSet& flags) {
 
 void FileFlags::declare(FlagSet& set, bool positional) {
   set.option(positional ? "-m,--model,MODEL" : "-m,--model", path,
-             "the model, a .gguf file (default: the one that ships with tern)");
+             "the model, a .gguf file (env LLAMA_ARG_MODEL; default: the one that ships with tern)");
 }
 
 std::string FileFlags::resolve() const {
   if (!path.empty()) return path;
+  if (const char* named = std::getenv(kModelVariable); named != nullptr && *named != '\0') return named;
   // Beside the binary, or in the tree it was built in: build/release/tern -> models/.
   for (auto folder = binary_folder(); !folder.empty(); folder = folder.parent_path()) {
     if (const auto candidate = folder / kDefaultModel; std::filesystem::exists(candidate)) return candidate.string();
@@ -217,12 +227,22 @@ void ModelFlags::declare(FlagSet& set, bool positional_model) {
   file.declare(set, positional_model);
   set.group("Model");
   set.option("-c,--ctx-size", context, "tokens of context (0: the largest that fits, at most the trained length)")
-      .at_least(0);
-  set.option("-t,--threads", threads, "threads (0: the physical cores this process may use)").between(0, 1024);
-  set.option("-b,--batch-size", batch, "tokens of a prompt read in one batch").between(1, 65536);
-  set.option("--cache-type-k", type_k, "-ctk: type of cached keys: f32, f16, q8_0");
-  set.option("--cache-type-v", type_v, "-ctv: type of cached values");
-  set.option("--n-gpu-layers", gpu_layers, "-ngl: layers on the GPU; this build has no GPU backend, so 0 or a notice");
+      .between(0, kMostContext)
+      .environment("LLAMA_ARG_CTX_SIZE");
+  set.option("-t,--threads", threads, "threads (0: the physical cores this process may use)")
+      .between(0, 1024)
+      .environment("LLAMA_ARG_THREADS");
+  set.option("-b,--batch-size", batch, "tokens of a prompt read in one batch")
+      .between(1, 65536)
+      .environment("LLAMA_ARG_BATCH");
+  set.option("--cache-type-k", type_k, "-ctk: type of cached keys")
+      .one_of(kv_type_names())
+      .environment("LLAMA_ARG_CACHE_TYPE_K");
+  set.option("--cache-type-v", type_v, "-ctv: type of cached values")
+      .one_of(kv_type_names())
+      .environment("LLAMA_ARG_CACHE_TYPE_V");
+  set.option("--n-gpu-layers", gpu_layers, "-ngl: layers on the GPU; this build has no GPU backend, so 0 or a notice")
+      .environment("LLAMA_ARG_N_GPU_LAYERS");
   set.option("--backend", backend, "cpu, or ref: slow and exact").one_of({"cpu", "ref"});
   set.option("--activations", activations, "native: rounded as the weights' format asks; f32: not rounded")
       .one_of({"native", "f32"});
@@ -234,7 +254,7 @@ std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
   if (gpu_layers > 0)
     fmt::print(stderr, "tern: this build has no GPU backend: all layers run on the CPU (-ngl {} has no effect)\n",
                gpu_layers);
-  ProgressLine line("loading", ProgressLine::Unit::kBytes);
+  ProgressLine line("loading", ProgressLine::Unit::kBytes, quiet);
   ModelOptions options{.path = file.resolve(),
                        .backend = backend == "ref" ? BackendKind::kRef : BackendKind::kCpu,
                        .threads = threads,
@@ -250,21 +270,41 @@ std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
 
 void SamplingFlags::declare(FlagSet& set) {
   set.group("Sampling");
-  set.option("-n,--predict,--n-predict", max_tokens, "tokens to generate (-1: until the model ends)");
-  set.option("-s,--seed", seed, "seed of the draw (-1: another one every time)");
-  set.option("--temp,--temperature", options.temperature, "temperature; 0: always the most likely token");
-  set.option("--top-k", options.top_k, "draw from the k most likely tokens (0: all)");
-  set.option("--top-p", options.top_p, "draw from the fewest tokens that together have probability p (1: all)");
-  set.option("--min-p", options.min_p, "draw from tokens at least p times as likely as the best (0: all)");
-  set.option("--repeat-penalty", options.repeat_penalty, "weaken tokens seen lately (1: off)");
-  set.option("--repeat-last-n", options.repeat_last_n, "how many tokens back that looks (0: off, -1: all)");
+  set.option("-n,--predict,--n-predict", max_tokens, "tokens to generate (-1: until the model ends)")
+      .at_least(-1)
+      .environment("LLAMA_ARG_N_PREDICT");
+  set.option("-s,--seed", seed, "seed of the draw (-1: another one every time)").at_least(-1);
+  for (const SamplerSetting& setting : sampler_settings()) {
+    std::visit([&](auto member) { set.option(std::string(setting.flags), options.*member, std::string(setting.help)); },
+               setting.member);
+    set.between(setting.low, setting.high);
+  }
   set.group("Options");
+}
+
+void SamplingFlags::take_file(const FileSampling& file, const FlagSet& set) {
+  for (const auto& [setting, value] : file.values) {
+    const std::string flag = fmt::format("--{}", setting->name());
+    if (set.given(flag)) continue;
+    try {
+      setting->set(options, value);
+    } catch (const Error& error) {
+      fail(ErrorCode::kBadFile, "general.sampling.{} of the file: {}; give {}", setting->key, error.what(), flag);
+    }
+  }
 }
 
 SamplerOptions SamplingFlags::resolve() const {
   SamplerOptions out = options;
   out.seed = seed >= 0 ? static_cast<uint64_t>(seed) : std::random_device{}();
   return out;
+}
+
+std::string sampling_text(const SamplerOptions& options) {
+  std::string text;
+  for (const SamplerSetting& setting : sampler_settings())
+    text += fmt::format("{}{} {:.4g}", text.empty() ? "" : " ", setting.name(), setting.value(options));
+  return text;
 }
 
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {

@@ -10,7 +10,7 @@
 #include "cli/flag_set.h"
 #include "cli/usage_error.h"
 #include "engine/model.h"
-#include "engine/sampler.h"
+#include "engine/sampler_settings.h"
 
 namespace tern::cli {
 
@@ -18,7 +18,8 @@ namespace tern::cli {
 struct FileFlags {
   std::string path;
   void declare(FlagSet& set, bool positional);
-  /// The path to open: as given, or the model that ships with tern when none was.
+  /// The path to open: as given, else as the environment says, else the model that ships with tern. (Not an
+  /// environment() of the flag: `tern run MODEL` has to win over it.)
   std::string resolve() const;
 };
 
@@ -47,8 +48,13 @@ struct SamplingFlags {
   int32_t max_tokens = -1;
 
   void declare(FlagSet& set);
+  /// Takes what the file recommends for the settings that were not given in `set`. kBadFile for a value out of range.
+  void take_file(const FileSampling& file, const FlagSet& set);
   SamplerOptions resolve() const;  // with the seed chosen
 };
+
+/// "temp 0.8 top-k 40 ...".
+std::string sampling_text(const SamplerOptions& options);
 
 /// llama.cpp's flags of one dash and several letters ("-ngl") as the long ones that the parser takes. UsageError for
 /// one that `flags` lacks: letters are not bundled, "-fa" is not "-f a" but a flag of llama.cpp.

@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "cli/flags.h"
-#include "cli/table.h"
+#include "cli/output.h"
 #include "cli/text_input.h"
+#include "cli/trace.h"
 #include "cli/verbs.h"
 #include "engine/sampler.h"
-#include "engine/trace.h"
 
 namespace tern::cli {
 namespace {
@@ -22,9 +22,8 @@ struct Flags {
   ModelFlags model{};
   std::string text, tokens;
   int32_t top = 20, greedy = 0;
-  bool all = false, json = false, no_special = false, trace = false;
-  std::string diff;
-  double tolerance = 1e-4;
+  bool all = false, json = false, no_special = false;
+  TraceFlags trace{};
 };
 
 Json top_pairs(std::span<const float> logits, int32_t k) {
@@ -56,42 +55,6 @@ void print_text(const Json& out) {
   if (out.contains("greedy")) fmt::print("greedy: {}\n", out["greedy"].dump());
 }
 
-/// Every op of the run on stderr: what --trace shows.
-void print_trace(Model& model, std::span<const int32_t> tokens) {
-  Table table({"OP", ">SHAPE", ">US", ">GB/S", ">MIN", ">MAX", ">NAN", "HASH"});
-  const std::vector<OpReport> reports = model.backend().report();
-  model.backend().set_trace([&](const OpTrace& t) {
-    const TraceRow row = trace_row(t);
-    const auto bytes = static_cast<double>(reports[row.op].bytes);
-    table.add({op_label(model.plan(), row.op), fmt::format("{} x {}", row.rows, row.cols),
-               fmt::format("{:.0f}", row.seconds * 1e6),
-               bytes > 0 && row.seconds > 0 ? fmt::format("{:.1f}", bytes / row.seconds / 1e9) : "",
-               fmt::format("{:.4g}", row.min), fmt::format("{:.4g}", row.max), fmt::format("{}", row.not_numbers),
-               fmt::format("{:016x}", row.hash)});
-  });
-  Sequence sequence = model.runner().start();
-  model.runner().prefill(sequence, tokens);
-  model.backend().set_trace({});
-  fmt::print(stderr, "{}", table.text());
-}
-
-/// --diff: this backend and another in lockstep. Returns the exit code.
-int print_divergence(const Flags& flags, Model& model, std::span<const int32_t> tokens) {
-  ModelFlags other = flags.model;
-  other.backend = flags.diff;
-  const auto reference = other.load({.context = model.runner().limits().context});
-  const auto found = first_divergence(*reference, model, tokens, flags.tolerance);
-  if (!found) {
-    fmt::print("{} ops agree within {}\n", model.plan().ops.size(), flags.tolerance);
-    return 0;
-  }
-  const Site& site = model.plan().ops[found->op].site;
-  fmt::print("first difference: op {} ({}), row {}, column {}: {} has {}, {} has {} [{}:{}]\n", found->op,
-             op_label(model.plan(), found->op), found->row, found->col, flags.diff, found->reference,
-             flags.model.backend, found->other, site.file, site.line);
-  return 1;
-}
-
 int logits(const Flags& flags) {
   if (flags.text.empty() == flags.tokens.empty()) throw UsageError("give either --text or --tokens");
   std::vector<int32_t> tokens = parse_token_list(flags.tokens);
@@ -106,8 +69,7 @@ int logits(const Flags& flags) {
   const auto model = flags.model.load(need);
   model->runner().require_room(static_cast<int64_t>(tokens.size()));
 
-  if (flags.trace) print_trace(*model, tokens);
-  if (!flags.diff.empty()) return print_divergence(flags, *model, tokens);
+  if (const auto code = trace_prompt(flags.trace, flags.model, *model, tokens)) return *code;
   Json out{{"model", model_name(model->file())},
            {"backend", model->backend().info().name},
            {"activations", flags.model.activations},
@@ -128,7 +90,7 @@ int logits(const Flags& flags) {
   out["last_top"] = top_pairs(last, flags.top);
   if (flags.greedy > 0) continue_greedily(*model, sequence, std::move(last), flags.greedy, out);
   if (flags.json) {
-    fmt::print("{}\n", out.dump());
+    print_json(out);
   } else {
     print_text(out);
   }
@@ -146,10 +108,7 @@ Action setup_logits(FlagSet& set) {
   set.option("--greedy", flags->greedy, "continue with that many most likely tokens").at_least(0);
   set.flag("--all", flags->all, "list the pairs at every position");
   set.flag("--no-special", flags->no_special, "do not add the tokens that begin and end a text");
-  set.flag("--trace", flags->trace, "list every op on stderr: time, range, hash");
-  set.option("--diff", flags->diff, "run on that backend too, op by op, and stop at the first difference")
-      .one_of({"ref", "cpu"});
-  set.option("--tolerance", flags->tolerance, "of --diff, relative to the largest value of an op's output");
+  flags->trace.declare(set);
   set.flag("--json", flags->json, "as one JSON object");
   return [flags] { return logits(*flags); };
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/flags.h"
+#include "cli/output.h"
 #include "cli/libllama.h"
 #include "cli/parity_texts.h"
 #include "cli/table.h"
@@ -160,7 +161,7 @@ int parity(const Flags& flags) {
              {"texts", Json::array()}};
     for (const TextResult& t : texts)
       out["texts"].push_back({{"text", t.name}, {"prompt", as_json(t.prompt)}, {"decode", as_json(t.decode)}});
-    fmt::print("{}\n", out.dump());
+    print_json(out);
   } else {
     print_report(tokenizer, texts, all);
     fmt::print("\n{}\n", verdict_name(result));

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/flags.h"
 #include "cli/model_summary.h"
+#include "cli/output.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "engine/model.h"
@@ -138,16 +139,16 @@ int plan_verb(const Flags& flags) {
   Runner::Limits limits = model->runner().limits();
   limits.rows = flags.model.batch;
   if (flags.json) {
-    fmt::print("{}\n", as_json(plan, info, rows, limits).dump());
+    print_json(as_json(plan, info, rows, limits));
     return 0;
   }
   uint64_t read = 0;
   for (const Row& row : rows) read += row.bytes;
-  fmt::print("{}, {} on {}: {} ops, {} of weights read a token\n\n", model_name(model->file()), info.name, info.device,
+  fmt::print("{}, {} on {}: {} ops, {} of weights read a token\n\n", printable(model_name(model->file())), info.name, info.device,
              rows.size(), human_bytes(read));
   print_ops(rows, flags.all);
   print_memory(plan, limits);
-  for (const std::string& name : plan.unused_tensors) fmt::print("not used: {}\n", name);
+  for (const std::string& name : plan.unused_tensors) fmt::print("not used: {}\n", printable(name));
   return 0;
 }
 

@@ -9,8 +9,10 @@
 #include "cli/chat_session.h"
 #include "cli/flags.h"
 #include "cli/model_summary.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
+#include "cli/trace.h"
 #include "cli/verbs.h"
 #include "engine/chat.h"
 
@@ -22,6 +24,7 @@ constexpr int kInterrupted = 130;
 struct Flags {
   ModelFlags model;
   SamplingFlags sampling;
+  TraceFlags trace;
   std::vector<std::string> words;  // positional: [MODEL] [PROMPT...]
   std::string prompt, prompt_file, system;
   bool no_conversation = false, conversation = false, verbose = false;
@@ -56,9 +59,9 @@ void print_banner(Model& model) {
   const Runner::Limits& limits = model.runner().limits();
   const MemoryNeed& need = model.memory();
   fmt::print(stderr, "tern {} | {} on {}\n", version(), info.name, info.device);
-  fmt::print(stderr, "{} ({}, {} parameters, {:.2f} bits a weight), loaded in {:.2f} s\n", model_name(model.file()),
-             model.plan().architecture, human_count(parameter_count(model.file())), bits_per_weight(model.file()),
-             model.load_seconds());
+  fmt::print(stderr, "{} ({}, {} parameters, {:.2f} bits a weight), loaded in {:.2f} s\n",
+             printable(model_name(model.file())), model.plan().architecture, human_count(parameter_count(model.file())),
+             bits_per_weight(model.file()), model.load_seconds());
   const int64_t trained = model.plan().n_context_train;
   fmt::print(stderr, "context {} tokens{}, KV {}/{} {}, memory {}\n", limits.context,
              trained > 0 && limits.context > trained ? fmt::format(" (trained for {})", trained) : "",
@@ -83,15 +86,32 @@ std::vector<int32_t> prompt_tokens(const Flags& flags, Model& model, const std::
 
 int answer_once(const Flags& flags, Model& model, const std::string& text) {
   const std::vector<int32_t> tokens = prompt_tokens(flags, model, text);
+  if (tokens.empty()) fail(ErrorCode::kInvalidArgument, "the prompt is empty: there is nothing to continue");
+  model.runner().require_room(static_cast<int64_t>(tokens.size()));
+  if (const auto code = trace_prompt(flags.trace, flags.model, model, tokens)) return *code;
   const InterruptGuard interrupts;
   Sequence sequence = model.runner().start();
-  const Answer result =
-      answer(model, sequence, tokens, flags.sampling.resolve(), flags.sampling.max_tokens, interrupts);
+  const Answer result = answer(
+      model, sequence, tokens,
+      {.sampling = flags.sampling.resolve(), .max_tokens = flags.sampling.max_tokens, .quiet = flags.model.quiet},
+      interrupts);
   if (!flags.model.quiet) print_stats(model, result.stats);
   return interrupts.interrupted() ? kInterrupted : 0;
 }
 
-int run(Flags& flags) {
+/// Takes the sampling that the file recommends, and says so.
+void take_file_sampling(Flags& flags, const gguf::File& file, const FlagSet& set) {
+  const FileSampling recommended = file_sampling(file.metadata());
+  flags.sampling.take_file(recommended, set);
+  if (flags.model.quiet) return;
+  if (!recommended.values.empty())
+    fmt::print(stderr, "sampling {}, where no flag says otherwise as the file recommends\n",
+               sampling_text(flags.sampling.options));
+  for (const std::string& key : recommended.ignored)
+    fmt::print(stderr, "tern: the file has {}, which is not implemented: it has no effect\n", printable(key));
+}
+
+int run(Flags& flags, const FlagSet& set) {
   if (flags.no_conversation && flags.conversation) throw UsageError("--conversation and --no-cnv exclude each other");
   place_words(flags);
   const std::string text = whole_prompt(flags);
@@ -100,6 +120,7 @@ int run(Flags& flags) {
   if (chatting && flags.no_conversation) throw UsageError("--no-cnv needs a prompt (-p or -f)");
   const auto model = flags.model.load();
   if (!flags.model.quiet) print_banner(*model);
+  take_file_sampling(flags, model->file(), set);
   if (!chatting) return answer_once(flags, *model, text);
   const auto chat_form = chat_template(model->file(), model->tokenizer());
   if (!chat_form)
@@ -123,7 +144,8 @@ Action setup_run(FlagSet& set) {
   set.flag("--conversation", flags->conversation, "-cnv: use the chat template (the default where the model has one)");
   set.flag("-v,--verbose", flags->verbose, "in a chat: a line of figures after every answer");
   flags->sampling.declare(set);
-  return [flags] { return run(*flags); };
+  flags->trace.declare(set);
+  return [flags, &set] { return run(*flags, set); };
 }
 
 }  // namespace tern::cli

@@ -7,9 +7,11 @@
 #include "base/error.h"
 #include "cli/flags.h"
 #include "cli/model_summary.h"
+#include "cli/output.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "engine/model.h"
+#include "engine/sampler_settings.h"
 #include "models/registry.h"
 #include "text/tokenizer.h"
 
@@ -65,6 +67,10 @@ Json summary(const gguf::File& file, const Planned& planned) {
   out["tokenizer"] = tokenizer_of(file);
   out["chat_template"] = metadata.has("tokenizer.chat_template");
   out["license"] = metadata.get_string("general.license").value_or("not stated");
+  out["sampling"] = Json::object();
+  const FileSampling sampling = file_sampling(metadata);
+  for (const auto& [setting, value] : sampling.values) out["sampling"][std::string(setting->name())] = value;
+  for (const std::string& key : sampling.ignored) out["sampling_ignored"].push_back(key);
   out["hadamard"] = metadata.has("prism.hadamard.version");
   out["supported"] = planned.plan.has_value();
   if (!planned.plan) {
@@ -100,7 +106,7 @@ std::string value_text(const gguf::Value& value) {
 }
 
 void print_summary(const Json& s, const gguf::File& file) {
-  const auto line = [](std::string_view name, const std::string& value) { fmt::print("{:<14}{}\n", name, value); };
+  const auto line = [](std::string_view name, const std::string& value) { fmt::print("{:<14}{}\n", name, printable(value)); };
   const auto text = [&](const char* key) { return s[key].get<std::string>(); };
   line("model", text("name"));
   line("file", fmt::format("{} ({}, GGUF v{})", file.path(), human_bytes(file.file_bytes()), file.version()));
@@ -116,6 +122,12 @@ void print_summary(const Json& s, const gguf::File& file) {
   line("tokenizer", text("tokenizer"));
   line("template", s["chat_template"].get<bool>() ? "yes" : "no");
   line("license", text("license"));
+  std::string sampling;
+  for (const auto& [name, value] : s["sampling"].items())
+    sampling += fmt::format("{} {:.4g} ", name, value.get<double>());
+  for (const auto& key : s.value("sampling_ignored", Json::array()))
+    sampling += fmt::format("({} is not implemented) ", key.get<std::string>());
+  line("sampling", sampling.empty() ? "not stated" : sampling);
   if (s["hadamard"].get<bool>()) line("basis", "weights are stored in a Hadamard-rotated basis");
   Table formats({"FORMAT", ">TENSORS", ">WEIGHTS", ">SIZE", ">BITS"});
   for (const FormatShare& f : format_mix(file))
@@ -153,7 +165,7 @@ int show(const Flags& flags) {
   const gguf::File file = gguf::File::open(flags.file.resolve());
   const Json s = summary(file, try_plan(file));
   if (flags.json) {
-    fmt::print("{}\n", s.dump(-1, ' ', false, Json::error_handler_t::replace));
+    print_json(s);
     return 0;
   }
   print_summary(s, file);

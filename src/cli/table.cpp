@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/output.h"
 
 namespace tern::cli {
 
@@ -17,6 +18,7 @@ Table::Table(std::vector<std::string> titles) : titles_(std::move(titles)) {
 
 void Table::add(std::vector<std::string> cells) {
   CHECK(cells.size() == titles_.size(), "{} cells in {} columns", cells.size(), titles_.size());
+  for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));
 }
 

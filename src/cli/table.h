@@ -9,7 +9,7 @@ class Table {
  public:
   /// A column whose title starts with '>' is aligned right.
   explicit Table(std::vector<std::string> titles);
-  void add(std::vector<std::string> cells);  // as many as there are columns
+  void add(std::vector<std::string> cells);  // as many as there are columns; made printable
   /// Lines with the columns padded to their widest cell, two blanks apart.
   std::string text() const;
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -22,6 +23,13 @@ void on_interrupt(int) {
 }
 
 constexpr auto kRedraw = std::chrono::milliseconds(100);
+constexpr auto kPlainLines = std::chrono::seconds(5);
+
+std::string bar(double share) {
+  constexpr int kWidth = 24;
+  const auto filled = static_cast<size_t>(share * kWidth);
+  return std::string(filled, '#') + std::string(kWidth - filled, '.');
+}
 
 }  // namespace
 
@@ -66,39 +74,43 @@ void InterruptGuard::clear() noexcept {
   interrupts = 0;
 }
 
-ProgressLine::ProgressLine(std::string name, Unit unit)
-    : name_(std::move(name)), unit_(unit), enabled_(stderr_is_terminal()) {}
+Progress::Progress(std::string name, Unit unit, bool terminal, Clock::time_point start)
+    : name_(std::move(name)), unit_(unit), terminal_(terminal), start_(start), shown_(start) {}
+
+std::string Progress::update(uint64_t done, uint64_t total, Clock::time_point now) {
+  done = std::min(done, total);
+  if (done == 0 || now - shown_ < (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlainLines))) return "";
+  shown_ = now;
+  visible_ = terminal_;
+  const double share = static_cast<double>(done) / static_cast<double>(total);
+  const double rate = static_cast<double>(done) / std::chrono::duration<double>(now - start_).count();
+  const auto amount = [&](double n) {
+    return unit_ == Unit::kBytes ? human_bytes(static_cast<uint64_t>(n)) : fmt::format("{:.0f}", n);
+  };
+  const std::string figures =
+      fmt::format("{}/{}{} {}/s {:.0f} s left", amount(static_cast<double>(done)), amount(static_cast<double>(total)),
+                  unit_ == Unit::kTokens ? " tokens" : "", amount(rate), static_cast<double>(total - done) / rate);
+  return terminal_ ? fmt::format("\r{:<16} {:>3.0f}% [{}] {}\x1b[K", name_, 100 * share, bar(share), figures)
+                   : fmt::format("{} {:.0f}% {}\n", name_, 100 * share, figures);
+}
+
+std::string Progress::finish() {
+  return std::exchange(visible_, false) ? "\r\x1b[K" : "";
+}
+
+ProgressLine::ProgressLine(std::string name, Unit unit, bool quiet)
+    : quiet_(quiet), progress_(std::move(name), unit, stderr_is_terminal(), Progress::Clock::now()) {}
 
 ProgressLine::~ProgressLine() {
   finish();
 }
 
 void ProgressLine::update(uint64_t done, uint64_t total) {
-  const auto now = Clock::now();
-  if (!enabled_ || total == 0 || now - shown_ < kRedraw) return;
-  shown_ = now;
-  constexpr int kBar = 24;
-  const double share = static_cast<double>(done) / static_cast<double>(total);
-  const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double rate = static_cast<double>(done) / seconds;
-  const auto amount = [&](double n) {
-    return unit_ == Unit::kBytes ? human_bytes(static_cast<uint64_t>(n)) : fmt::format("{:.0f}", n);
-  };
-  const int filled = static_cast<int>(share * kBar);
-  std::string bar(static_cast<size_t>(filled), '#');
-  bar.append(static_cast<size_t>(kBar - filled), '.');
-  fmt::print(stderr, "\r{:<16} {:>3.0f}% [{}] {}/{}{} {}/s {:.0f} s left\x1b[K", name_, 100 * share, bar,
-             amount(static_cast<double>(done)), amount(static_cast<double>(total)),
-             unit_ == Unit::kTokens ? " tokens" : "", amount(rate), static_cast<double>(total - done) / rate);
-  std::fflush(stderr);
-  visible_ = true;
+  if (!quiet_) std::fputs(progress_.update(done, total, Progress::Clock::now()).c_str(), stderr);
 }
 
 void ProgressLine::finish() {
-  if (std::exchange(visible_, false)) {
-    std::fputs("\r\x1b[K", stderr);
-    std::fflush(stderr);
-  }
+  std::fputs(progress_.finish().c_str(), stderr);
 }
 
 }  // namespace tern::cli

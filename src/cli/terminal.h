@@ -26,26 +26,39 @@ class InterruptGuard {
   void clear() noexcept;
 };
 
-/// One line on stderr: name, percent, bar, done/total, rate, time left. Silent unless stderr is a terminal; gone when
-/// finished.
-class ProgressLine {
+/// How far something long is, as text: on a terminal a line redrawn in place (name, percent, bar, done/total, rate,
+/// time left) that goes when finished, elsewhere a plain line every five seconds.
+class Progress {
  public:
   enum class Unit : uint8_t { kBytes, kTokens };
-  ProgressLine(std::string name, Unit unit);
+  using Clock = std::chrono::steady_clock;
+  Progress(std::string name, Unit unit, bool terminal, Clock::time_point start);
+  /// What to write now; mostly nothing.
+  std::string update(uint64_t done, uint64_t total, Clock::time_point now);
+  std::string finish();  // clears the line
+
+ private:
+  std::string name_;
+  Unit unit_;
+  bool terminal_;
+  bool visible_ = false;
+  Clock::time_point start_, shown_;
+};
+
+/// A Progress on stderr, unless `quiet`.
+class ProgressLine {
+ public:
+  using Unit = Progress::Unit;
+  ProgressLine(std::string name, Unit unit, bool quiet = false);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
   void update(uint64_t done, uint64_t total);
-  void finish();  // clears the line
+  void finish();
 
  private:
-  using Clock = std::chrono::steady_clock;
-  std::string name_;
-  Unit unit_;
-  bool visible_ = false;
-  const bool enabled_;
-  const Clock::time_point start_ = Clock::now();
-  Clock::time_point shown_ = start_;
+  const bool quiet_;
+  Progress progress_;
 };
 
 }  // namespace tern::cli

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/flags.h"
+#include "cli/output.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
@@ -34,7 +35,7 @@ int tokenize(const Flags& flags) {
     nlohmann::ordered_json pieces = nlohmann::json::array();
     for (const int32_t id : ids) pieces.push_back(tokenizer.token_text(id));
     const nlohmann::ordered_json out{{"tokens", ids}, {"pieces", pieces}};
-    fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json(out);
   } else if (flags.ids) {
     fmt::print("{}\n", fmt::join(ids, ","));
   } else {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/output.h"
 #include "cli/verbs.h"
 #include "models/registry.h"
 #include "quant/format.h"
@@ -19,7 +20,7 @@ Action setup_version(FlagSet& set) {
     for (const Family& family : families()) out["families"].push_back(family.architecture);
     for (const quant::Format& format : quant::formats()) out["formats"].push_back(type_info(format.type).name);
     if (*json) {
-      fmt::print("{}\n", out.dump());
+      print_json(out);
       return 0;
     }
     fmt::print("tern {}\n", version());

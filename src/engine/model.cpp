@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "models/registry.h"
+#include "text/unicode.h"
 
 namespace tern {
 namespace {
@@ -21,6 +22,9 @@ Model::Model(const ModelOptions& options)
     : file_(gguf::File::open(options.path)),
       plan_(build_plan(file_)),
       tokenizer_(text::Tokenizer::from_metadata(file_.metadata())) {
+  if (tokenizer_.n_vocab() > plan_.n_vocab)
+    fail(ErrorCode::kBadFile, "the vocabulary has {} tokens, but the embedding {} rows: the file contradicts itself",
+         tokenizer_.n_vocab(), plan_.n_vocab);
   const auto start = std::chrono::steady_clock::now();
   Runner::Limits limits = options.limits;
   const uint64_t budget = memory_budget();
@@ -37,7 +41,9 @@ Model::Model(const ModelOptions& options)
 }
 
 std::string model_name(const gguf::File& file) {
-  if (const auto name = file.metadata().get_string("general.name"); name && !name->empty()) return std::string(*name);
+  std::string storage;
+  if (const auto name = file.metadata().get_string("general.name"); name && !name->empty())
+    return std::string(text::valid_utf8(*name, storage));
   return std::filesystem::path(file.path()).stem().string();
 }
 

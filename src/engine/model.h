@@ -53,7 +53,7 @@ class Model {
 
 std::unique_ptr<Backend> make_backend(BackendKind kind, int threads);
 
-/// "hybrid-108m": `general.name`, or the file's name without its extension.
+/// "hybrid-108m": `general.name`, or the file's name without its extension. UTF-8, whatever the file says.
 std::string model_name(const gguf::File& file);
 /// Weights in the file, all tensors.
 uint64_t parameter_count(const gguf::File& file);

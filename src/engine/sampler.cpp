@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "engine/sampler_settings.h"
 
 namespace tern {
 namespace {
@@ -17,15 +18,7 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
-  const auto require = [](bool ok, const char* what, auto value) {
-    if (!ok) fail(ErrorCode::kInvalidArgument, "{} is {}, which makes no sense", what, value);
-  };
-  require(std::isfinite(options.temperature), "temperature", options.temperature);
-  require(!std::isnan(options.top_p), "top-p", options.top_p);
-  require(!std::isnan(options.min_p) && options.min_p <= 1, "min-p", options.min_p);
-  require(std::isfinite(options.repeat_penalty) && options.repeat_penalty > 0, "repeat penalty",
-          options.repeat_penalty);
-  require(options.repeat_last_n >= -1, "repeat-last-n", options.repeat_last_n);
+  for (const SamplerSetting& setting : sampler_settings()) setting.set(options_, setting.value(options));
 }
 
 void Sampler::accept(int32_t token) {

@@ -11,10 +11,10 @@
 namespace tern {
 
 struct SamplerOptions {
-  float temperature = 0.8f;  // <= 0: the most likely token, no draw
-  int32_t top_k = 40;        // keep the k best; <= 0: all
-  float top_p = 0.95f;       // keep the fewest best whose probabilities sum to p; >= 1: all
-  float min_p = 0.05f;       // keep those at least this likely, relative to the best; <= 0: all
+  float temperature = 0.8f;  // 0: the most likely token, no draw
+  int32_t top_k = 40;        // keep the k best; 0 or -1: all
+  float top_p = 0.95f;       // keep the fewest best whose probabilities sum to p; 1: all
+  float min_p = 0.05f;       // keep those at least this likely, relative to the best; 0: all
   float repeat_penalty =
       1.0f;  // of the tokens seen lately: positive logits are divided by it, others multiplied; 1: off
   int32_t repeat_last_n = 64;  // how many tokens back that looks; 0: off, -1: all
@@ -23,7 +23,7 @@ struct SamplerOptions {
 
 class Sampler {
  public:
-  /// Throws kInvalidArgument for values that make no sense (NaN, repeat_penalty <= 0, repeat_last_n < -1).
+  /// kInvalidArgument for a value outside the range that sampler_settings() gives.
   explicit Sampler(const SamplerOptions& options);
   /// Picks a token for `logits` [n_vocab] and remembers it. Throws kInvalidArgument when no logit is finite.
   int32_t sample(std::span<const float> logits);

@@ -10,10 +10,13 @@ using test::chat_with_tern;
 using test::Finished;
 
 TEST(Chat, AnswersObeysCommandsAndLeaves) {
-  const Finished f = chat_with_tern({"run", "--temp", "0", "-n", "8"}, {"What does \"tern\" mean?\r", "/set temp 0.5\r",
-                                                                        "/show\r", "/nonsense\r", "/bye\r"});
+  const Finished f = chat_with_tern(
+      {"run", "--temp", "0", "-n", "8"},
+      {"What does \"tern\" mean?\r", "/set temp 0.5\r", "/set top-p 7\r", "/show\r", "/nonsense\r", "/bye\r"});
   EXPECT_EQ(f.code, 0) << f.out;
   EXPECT_NE(f.out.find("temp 0.5"), std::string::npos) << f.out;
+  EXPECT_NE(f.out.find("'7' is not a number within 0..1"), std::string::npos) << f.out;
+  EXPECT_NE(f.out.find("top-p 0.95"), std::string::npos) << f.out;
   EXPECT_NE(f.out.find("no command /nonsense"), std::string::npos) << f.out;
 }
 

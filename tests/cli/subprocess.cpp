@@ -41,7 +41,8 @@ size_t count(std::string_view text, std::string_view part) {
 
 }  // namespace
 
-Finished run_tern(const std::vector<std::string>& arguments, std::string_view input) {
+Finished run_tern(const std::vector<std::string>& arguments, std::string_view input,
+                  const std::vector<std::string>& environment) {
   const gguf::testing::TempFolder folder;
   const std::string out = folder / "out", err = folder / "err";
   std::array<int, 2> pipe_in{};
@@ -52,6 +53,10 @@ Finished run_tern(const std::vector<std::string>& arguments, std::string_view in
     close(pipe_in[1]);
     dup2(open(out.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), STDOUT_FILENO);
     dup2(open(err.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), STDERR_FILENO);
+    for (const std::string& variable : environment) {
+      const size_t equals = variable.find('=');
+      setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
+    }
     exec_tern(arguments);
   }
   close(pipe_in[0]);

@@ -11,8 +11,9 @@ struct Finished {
   std::string out, err;
 };
 
-/// Runs `tern` with `arguments`, `input` on its stdin (a pipe).
-Finished run_tern(const std::vector<std::string>& arguments, std::string_view input = "");
+/// Runs `tern` with `arguments`, `input` on its stdin (a pipe), and `environment` ("NAME=value") added to this one's.
+Finished run_tern(const std::vector<std::string>& arguments, std::string_view input = "",
+                  const std::vector<std::string>& environment = {});
 
 /// The same, interrupted (Ctrl-C) once something has been written to stdout.
 Finished interrupt_tern(const std::vector<std::string>& arguments);

@@ -59,6 +59,29 @@ TEST(Usage, AValueThatIsNoNumberIsNamed) {
   expect_usage_error(run_tern({"run", "-c", "many", "-p", "x"}), "many");
 }
 
+TEST(Usage, ASamplingValueOutOfRangeIsRefusedWithTheRangeBeforeAnythingIsLoaded) {
+  const auto refused = [](std::string flag, std::string value, std::string_view text) {
+    expect_usage_error(run_tern({"run", "-m", "/nonexistent", "-p", "x", std::move(flag), std::move(value)}), text);
+  };
+  refused("--temp", "-1", "--temp: '-1' is not a number within 0..100");
+  refused("--temp", "nan", "'nan' is not a number");
+  refused("--top-p", "7", "within 0..1");
+  refused("--min-p", "inf", "within 0..1");
+  refused("--top-k", "-5", "'-5' is not a whole number within -1..");
+  refused("--repeat-penalty", "0", "within 0.01..100");
+  refused("-n", "-5", "'-5' is not a whole number, -1 or more");
+  refused("-n", "0x10", "'0x10' is not a whole number");
+  refused("-c", "-1", "'-1' is not a whole number within 0..");
+  refused("-ctk", "q4_0", "'q4_0' is not one of f32, f16, q8_0");
+}
+
+TEST(Usage, ABadValueInTheEnvironmentNamesTheVariableAndAFlagBeatsIt) {
+  const std::vector<std::string> environment{"LLAMA_ARG_N_PREDICT=ten"};
+  expect_usage_error(run_tern({"run", "-m", "/nonexistent", "-p", "x"}, "", environment),
+                     "LLAMA_ARG_N_PREDICT: 'ten' is not a whole number");
+  EXPECT_EQ(run_tern({"run", "-m", "/nonexistent", "-p", "x", "-n", "4"}, "", environment).code, 1);
+}
+
 TEST(Usage, RunWithoutPromptOrTerminalAsksForOne) {
   expect_usage_error(run_tern({"run"}), "no prompt");
 }

@@ -5,6 +5,7 @@
 
 #include "cli/subprocess.h"
 #include "gguf/temp_folder.h"
+#include "support/edited_file.h"
 #include "synth/synth.h"
 
 namespace tern {
@@ -115,6 +116,57 @@ TEST(Run, StdinIsAppendedToThePrompt) {
             with({"run", tiny.path, "-p", "the quick\nbrown fox"}, ""));
 }
 
+TEST(Run, ALeadingZeroMeansNothing) {
+  const Tiny tiny;
+  const auto with = [&](const char* n) {
+    return run_tern({"run", "-m", tiny.path, "-p", "the", "--no-cnv", "--temp", "0", "-q", "-n", n}).out;
+  };
+  EXPECT_EQ(with("010"), with("10"));
+  EXPECT_NE(with("010"), with("8"));
+}
+
+TEST(Run, TheEnvironmentSaysWhatNoFlagSays) {
+  const Tiny tiny;
+  const std::vector<std::string> environment{"LLAMA_ARG_MODEL=" + tiny.path, "LLAMA_ARG_N_PREDICT=2"};
+  const std::vector<std::string> words{"run", "-p", "the", "--no-cnv", "--temp", "0", "-q"};
+  const auto with = [&](std::vector<std::string> more, const std::vector<std::string>& variables) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return run_tern(more, "", variables).out;
+  };
+  EXPECT_EQ(with({}, environment), with({"-m", tiny.path, "-n", "2"}, {}));
+  EXPECT_EQ(with({"-n", "5"}, environment), with({"-m", tiny.path, "-n", "5"}, {}));
+}
+
+TEST(Run, TheFileRecommendsTheSamplingThatNoFlagChooses) {
+  const Tiny tiny;
+  const auto edited = [&](float temperature) {
+    return test::edit_metadata(tiny.path, tiny.folder / "edited.gguf", [&](gguf::Metadata& m) {
+      m.set_f32("general.sampling.temp", temperature);
+      m.set_u32("general.sampling.mirostat", 2);
+    });
+  };
+  const std::string greedy = edited(0);
+  const std::vector<std::string> words{"run", "-p", "the", "--no-cnv", "-n", "8", "-s", "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return run_tern(more);
+  };
+  const Finished f = with({"-m", greedy});
+  EXPECT_EQ(f.out, with({"-m", tiny.path, "--temp", "0"}).out);
+  EXPECT_NE(f.err.find("sampling temp 0 top-k 40"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("general.sampling.mirostat, which is not implemented"), std::string::npos) << f.err;
+  EXPECT_EQ(with({"-m", greedy, "--temp", "1"}).out, with({"-m", tiny.path, "--temp", "1"}).out);
+  const json shown = parsed(run_tern({"show", greedy, "--json"}));
+  EXPECT_EQ(shown.at("sampling"), (json{{"temp", 0.0}}));
+  EXPECT_EQ(shown.at("sampling_ignored"), (json{"general.sampling.mirostat"}));
+
+  const std::string nonsense = edited(-3);
+  const Finished refused = with({"-m", nonsense});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("general.sampling.temp"), std::string::npos) << refused.err;
+  EXPECT_EQ(with({"-m", nonsense, "--temp", "0"}).code, 0);
+}
+
 TEST(Run, APromptMayLookLikeAFlag) {
   const Tiny tiny;
   for (const char* prompt : {"-sys", "-abc", "--temp"})
@@ -156,6 +208,85 @@ TEST(Perplexity, ScoresEveryPositionOfWholeWindows) {
   const Finished f = run_tern({"perplexity", "-m", tiny.path, "-f", file, "--window", "4096"});
   EXPECT_EQ(f.code, 1);
   EXPECT_NE(f.err.find("one window needs 4096"), std::string::npos) << f.err;
+}
+
+TEST(Perplexity, TheContextIsTheWindowUnlessTheWindowIsNamedToo) {
+  const Tiny tiny;
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "the quick brown fox ";
+  const std::string file = tiny.folder.write("text.txt", text);
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> words{"perplexity", "-m", tiny.path, "-f", file, "--windows", "1", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_tern(words);
+  };
+  EXPECT_EQ(parsed(with({"-c", "32"})).at("window"), 32);
+  EXPECT_EQ(parsed(with({"-c", "64", "--window", "32"})).at("window"), 32);
+  const Finished f = with({"-c", "31", "--window", "32"});
+  EXPECT_EQ(f.code, 2);
+  EXPECT_NE(f.err.find("a window of 32 tokens does not fit a context of 31"), std::string::npos) << f.err;
+}
+
+TEST(Trace, ListsEveryOpAndThenAnswers) {
+  const Tiny tiny;
+  const Finished f =
+      run_tern({"run", "-m", tiny.path, "-p", "the", "--no-cnv", "-n", "2", "--temp", "0", "-q", "--trace"});
+  EXPECT_EQ(f.code, 0) << f.err;
+  EXPECT_FALSE(f.out.empty());
+  const json plan = parsed(run_tern({"plan", tiny.path, "--json"}));
+  EXPECT_EQ(std::count(f.err.begin(), f.err.end(), '\n'), static_cast<ptrdiff_t>(plan.at("ops").size()) + 1) << f.err;
+  EXPECT_NE(f.err.find("HASH"), std::string::npos);
+}
+
+TEST(Trace, TheBackendsAgreeWithinATolerance) {
+  const Tiny tiny;
+  const auto with = [&](const char* tolerance) {
+    return run_tern({"run", "-m", tiny.path, "-p", "the", "--no-cnv", "-q", "--diff", "ref", "--tolerance", tolerance});
+  };
+  const Finished same = with("1e-2");
+  EXPECT_EQ(same.code, 0) << same.out << same.err;
+  EXPECT_NE(same.out.find("ops agree within 0.01"), std::string::npos) << same.out;
+  const Finished strict = with("0");
+  EXPECT_EQ(strict.code, 1) << strict.out;
+  EXPECT_NE(strict.out.find("first difference: op "), std::string::npos) << strict.out;
+}
+
+TEST(Show, AHostileFileCannotReachTheTerminal) {
+  const Tiny tiny;
+  const std::string path = test::edit_metadata(tiny.path, tiny.folder / "hostile.gguf", [](gguf::Metadata& m) {
+    m.set_string("general.name", "\x1b]0;owned\x07\x9b");
+    m.set_string("general.license", "a\nfake line");
+    m.set_string("x.\x1b[2J", "\x1b[31m");
+  });
+  const std::vector<std::vector<std::string>> commands{
+      {"show", path, "--metadata", "--tensors"},
+      {"show", path, "--json"},
+      {"plan", path},
+      {"plan", path, "--json"},
+      {"run", "-m", path, "-p", "the", "--no-cnv", "-n", "1"},
+      {"logits", "-m", path, "--tokens", "1", "--json"},
+  };
+  for (const auto& command : commands) {
+    const Finished f = run_tern(command);
+    EXPECT_EQ(f.code, 0) << f.err;
+    for (const char hostile : {'\x1b', '\x07', '\x9b'})
+      EXPECT_EQ((f.out + f.err).find(hostile), std::string::npos) << command[0] << command.back();
+    EXPECT_EQ(f.out.find("\nfake line"), std::string::npos) << f.out;
+  }
+}
+
+TEST(Run, AVocabularyLargerThanTheEmbeddingIsRefused) {
+  const Tiny tiny;
+  const std::string path = test::edit_metadata(tiny.path, tiny.folder / "big.gguf", [](gguf::Metadata& m) {
+    std::vector<std::string> tokens = *m.get_strings("tokenizer.ggml.tokens");
+    tokens.push_back("one too many");
+    m.set_strings("tokenizer.ggml.tokens", tokens);
+    m.erase("tokenizer.ggml.token_type");
+    m.erase("tokenizer.ggml.scores");
+  });
+  const Finished f = run_tern({"run", "-m", path, "-p", "the", "--no-cnv", "-n", "1"});
+  EXPECT_EQ(f.code, 1);
+  EXPECT_NE(f.err.find("the vocabulary has 513 tokens, but the embedding 512 rows"), std::string::npos) << f.err;
 }
 
 TEST(Bench, MeasuresPromptAndGeneration) {

@@ -139,6 +139,8 @@ TEST(Sampler, RefusesValuesThatMakeNoSense) {
   EXPECT_THROW(Sampler({.repeat_penalty = 0}), Error);
   EXPECT_THROW(Sampler({.repeat_last_n = -2}), Error);
   EXPECT_THROW(Sampler({.temperature = std::numeric_limits<float>::quiet_NaN()}), Error);
+  EXPECT_THROW(Sampler({.temperature = -1}), Error);
+  EXPECT_THROW(Sampler({.top_p = 7}), Error);
 }
 
 TEST(Top, ListsTheBestFirstAndTheLowerIdOnTies) {
