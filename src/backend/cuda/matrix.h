@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -56,7 +57,7 @@ class Uploader {
 
  private:
   struct Staging;
-  std::array<Staging*, 2> staging_{};
+  std::array<std::unique_ptr<Staging>, 2> staging_;
   size_t next_ = 0;
   cudaStream_t stream_;
 };
@@ -92,8 +93,8 @@ struct Product {
   const float* bias = nullptr;  // [w.rows] or none
 };
 constexpr size_t kMaxProducts = 4;
-/// Up to kMaxProducts products over the same activations; those of one layout share a launch. Weights have
-/// x.cols columns, rows <= x.capacity.
+/// Up to kMaxProducts products over the same activations; neighbours of one format share a launch. Weights have
+/// x.cols columns; rows is what x was prepared with.
 void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows);
 
 /// Which expert multiplies what: pair p = r * used + j takes W[ids[p]].

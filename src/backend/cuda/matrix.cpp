@@ -1,0 +1,340 @@
+#include "backend/cuda/matrix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/matrix_experts.h"
+#include "backend/cuda/matrix_kernels.h"
+#include "backend/cuda/matrix_prepare.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "quant/activation.h"
+
+namespace tern::cuda {
+namespace {
+
+using quant::Activation;
+using enum TensorType;
+
+const FormatKernels kTable[] = {
+    format_kernels<F32>(),   format_kernels<F16>(),    format_kernels<BF16>(),   format_kernels<Q4_0>(),
+    format_kernels<Q4_1>(),  format_kernels<Q5_0>(),   format_kernels<Q5_1>(),   format_kernels<Q8_0>(),
+    format_kernels<Q2_K>(),  format_kernels<Q3_K>(),   format_kernels<Q4_K>(),   format_kernels<Q5_K>(),
+    format_kernels<Q6_K>(),  format_kernels<IQ4_NL>(), format_kernels<IQ4_XS>(), format_kernels<MXFP4>(),
+    format_kernels<NVFP4>(), format_kernels<TQ1_0>(),  format_kernels<TQ2_0>(),  format_kernels<I2_S>(),
+    format_kernels<Q1_0>(),  format_kernels<Q2_0>(),   format_kernels<PQ2_0>(),  format_kernels<PTQ1_0>(),
+};
+
+constexpr size_t kAlign = 256;
+constexpr size_t kPieceBytes = 32 << 20;  // of the file that is staged at a time
+constexpr int64_t kPieceRows = 1 << 16;   // tiles of a piece fit a grid
+constexpr int64_t kPadColumns = 512;      // zeros behind a rounded row: the widest unit reads up to 512 columns further
+constexpr int64_t kMostGrid = 65535;      // of the second dimension
+
+const FormatKernels& kernels_of(TensorType type) {
+  for (const FormatKernels& k : kTable) {
+    if (k.type == type) return k;
+  }
+  fail(ErrorCode::kUnsupported, "{} weights cannot be decoded on the GPU", type_info(type).name);
+}
+
+/// Extents of a weight in device memory.
+struct Extents {
+  const FormatKernels* kernels;
+  int64_t units = 0, tiles = 0;  // of integer layouts
+  int64_t file_row = 0;          // bytes
+  int64_t row = 0;               // bytes, of float formats
+  int64_t expert = 0;            // bytes
+};
+
+Extents extents(const MatrixShape& s) {
+  const TypeInfo& info = type_info(s.type);
+  Extents e{.kernels = &kernels_of(s.type)};
+  e.file_row = s.cols / info.block_elements * info.block_bytes;
+  e.tiles = ceil_div(s.rows, int64_t{kTileRows});
+  if (e.kernels->unit == 0) {
+    e.row = ceil_div(e.file_row, int64_t{16}) * 16;
+    e.expert = s.rows * e.row;
+  } else {
+    e.units = ceil_div(s.cols, int64_t{e.kernels->unit});
+    e.expert = e.tiles * e.units * e.kernels->unit_bytes;
+  }
+  e.expert = round_up(e.expert, static_cast<int64_t>(kAlign));
+  return e;
+}
+
+/// Where the parts of a Prepared lie.
+struct Parts {
+  ActView view;
+  size_t bytes;
+};
+
+Parts parts(const Prepared& p) {
+  const int64_t stride = round_up(std::max<int64_t>(p.capacity, 1), int64_t{8});
+  if (p.rule == Activation::kF32) return {{}, static_cast<size_t>(p.capacity * p.cols) * sizeof(float)};
+  const int64_t q_stride = round_up(p.cols, int64_t{128}) + kPadColumns;
+  const int64_t groups = p.rule == Activation::kI8Row ? 1 : q_stride / quant::activation_group(p.rule, p.cols) + 1;
+  size_t at = 0;
+  const auto take = [&](int64_t bytes) {
+    const size_t begin = at;
+    at = round_up(at + static_cast<size_t>(bytes), kAlign);
+    return p.data ? p.data + begin : nullptr;
+  };
+  ActView v{.q_stride = q_stride,
+            .stride = stride,
+            .group_shift = p.rule == Activation::kI8x256 ? 1 : 0,
+            .row_rule = p.rule == Activation::kI8Row};
+  v.q = reinterpret_cast<const int8_t*>(take(stride * q_stride));
+  v.scales = reinterpret_cast<const float*>(take(groups * stride * 4));
+  v.sums = reinterpret_cast<const int32_t*>(take(q_stride / 128 * stride * 4));
+  return {v, at};
+}
+
+PrepareArgs rotation_args(const float* x, int64_t rows, int64_t cols, const Rotation& r) {
+  CHECK(r.block == 0 || (r.block <= kMostRotationBlock && cols % r.block == 0), "rotation block {} of {} columns",
+        r.block, cols);
+  return {.x = x,
+          .rows = rows,
+          .cols = cols,
+          .block = r.block,
+          .width = r.width,
+          .signs = r.block > 0 ? r.signs : nullptr,
+          .factor = r.block > 0 ? 1.0f / std::sqrt(static_cast<float>(r.block)) : 1.0f};
+}
+
+Target target_of(const Product& p, const Extents& e) {
+  return {.w = reinterpret_cast<const uint8_t*>(p.w->data),
+          .out = p.out,
+          .bias = p.bias,
+          .scale = p.scale,
+          .tensor_scale = p.w->tensor_scale,
+          .rows = static_cast<int>(p.w->shape.rows),
+          .tiles_end = static_cast<int>(e.tiles),
+          .expert_bytes = e.expert};
+}
+
+/// Which rows of activations a launch takes and, with experts, how they are paired.
+struct Rows {
+  int64_t count;  // act rows, or pairs
+  const int32_t* ids = nullptr;
+  int64_t pairs_per_act = 1;
+};
+
+void multiply_floats(cudaStream_t stream, const Product& p, const Prepared& x, const Rows& rows) {
+  const Extents e = extents(p.w->shape);
+  const int64_t piece = rows.ids ? kMostGrid / rows.pairs_per_act * rows.pairs_per_act : rows.count;
+  for (int64_t first = 0; first < rows.count; first += piece) {
+    FloatArgs args{.target = target_of(p, e),
+                   .cols = x.cols,
+                   .row_bytes = e.row,
+                   .units = static_cast<int>(e.units),
+                   .rows = static_cast<int>(std::min(piece, rows.count - first)),
+                   .x = reinterpret_cast<const float*>(x.data) + first / rows.pairs_per_act * x.cols,
+                   .ids = rows.ids ? rows.ids + first : nullptr,
+                   .pairs_per_act = static_cast<int>(rows.pairs_per_act)};
+    args.target.out += first * p.w->shape.rows;
+    e.kernels->floats(stream, args);
+  }
+}
+
+/// Calls launch(kernels, args) for every run of products of one layout; args has the targets, units and activations.
+template <typename Launch>
+void for_each_layout(std::span<const Product> products, const Prepared& x, Launch launch) {
+  CHECK(products.size() <= kMaxProducts, "{} products", products.size());
+  for (size_t begin = 0; begin < products.size();) {
+    ProductArgs args;
+    args.x = parts(x).view;
+    const FormatKernels* const kernels = &kernels_of(products[begin].w->shape.type);
+    size_t end = begin;
+    int tiles = 0;
+    for (; end < products.size() && products[end].w->shape.type == kernels->type; ++end) {
+      const Extents e = extents(products[end].w->shape);
+      CHECK(products[end].w->shape.cols == x.cols, "{} columns against {}", products[end].w->shape.cols, x.cols);
+      Target& t = args.target[end - begin] = target_of(products[end], e);
+      t.tiles_end = tiles += static_cast<int>(e.tiles);
+      args.units = static_cast<int>(e.units);
+    }
+    args.targets = static_cast<int>(end - begin);
+    CHECK(kernels->matvec, "{} weights with rounded activations", type_info(kernels->type).name);
+    launch(*kernels, args);
+    begin = end;
+  }
+}
+
+GroupArgs group_args(const Routing& r) {
+  const int64_t pairs = r.rows * r.used, tiles = pairs / kActTile + r.experts;
+  GroupArgs g{.ids = r.ids,
+              .pairs = static_cast<int>(pairs),
+              .experts = static_cast<int>(r.experts),
+              .act_tile = kActTile,
+              .most_tiles = static_cast<int>(tiles)};
+  g.tiles = reinterpret_cast<int4*>(r.workspace);
+  g.order = reinterpret_cast<int32_t*>(g.tiles + tiles);
+  g.counts = g.order + pairs;
+  return g;
+}
+
+}  // namespace
+
+size_t matrix_bytes(const MatrixShape& shape) {
+  return static_cast<size_t>(extents(shape).expert * shape.experts);
+}
+
+struct Uploader::Staging {
+  PinnedMemory host{kPieceBytes};
+  DeviceMemory raw{kPieceBytes};
+  cudaEvent_t copied = nullptr;
+  Staging() { check(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming), "an event"); }
+  ~Staging() { cudaEventDestroy(copied); }
+};
+
+Uploader::Uploader(cudaStream_t stream) : stream_(stream) {
+  for (auto& s : staging_) s = std::make_unique<Staging>();
+}
+
+Uploader::~Uploader() = default;
+
+DeviceMatrix Uploader::upload(const MatrixShape& shape, std::span<const std::byte> tensor, std::byte* to,
+                              const std::function<void(std::span<const std::byte>)>& read) {
+  const Extents e = extents(shape);
+  const int64_t fit = static_cast<int64_t>(kPieceBytes) / e.file_row / kTileRows * kTileRows;
+  if (fit == 0) {
+    fail(ErrorCode::kUnsupported, "rows of {} bytes are too long for the GPU: {} rows must fit {} MB", e.file_row,
+         kTileRows, kPieceBytes >> 20);
+  }
+  const int64_t step = std::min(fit, kPieceRows);
+  for (int64_t expert = 0; expert < shape.experts; ++expert) {
+    for (int64_t row = 0; row < shape.rows; row += step) {
+      const int64_t rows = std::min(step, shape.rows - row);
+      const auto piece = tensor.subspan(static_cast<size_t>((expert * shape.rows + row) * e.file_row),
+                                        static_cast<size_t>(rows * e.file_row));
+      Staging& s = *staging_[next_++ % staging_.size()];
+      check(cudaEventSynchronize(s.copied), "uploading weights");  // the copy from the staging two pieces ago
+      std::memcpy(s.host.data(), piece.data(), piece.size());
+      if (read) read(piece);
+      std::byte* const at = to + expert * e.expert;
+      if (e.kernels->unit == 0) {
+        const auto file_row = static_cast<size_t>(e.file_row), device_row = static_cast<size_t>(e.row);
+        check(cudaMemcpy2DAsync(at + row * e.row, device_row, s.host.data(), file_row, file_row,
+                                static_cast<size_t>(rows), cudaMemcpyHostToDevice, stream_),
+              "uploading weights");
+      } else {
+        check(cudaMemcpyAsync(s.raw.data(), s.host.data(), piece.size(), cudaMemcpyHostToDevice, stream_),
+              "uploading weights");
+        e.kernels->repack(stream_,
+                          {.from = reinterpret_cast<const uint8_t*>(s.raw.data()),
+                           .to = reinterpret_cast<uint8_t*>(at) + row / kTileRows * e.units * e.kernels->unit_bytes,
+                           .row_bytes = e.file_row,
+                           .rows = rows,
+                           .cols = shape.cols,
+                           .units = static_cast<int>(e.units)});
+      }
+      check(cudaEventRecord(s.copied, stream_), "uploading weights");
+    }
+  }
+  return {.shape = shape, .data = to, .tensor_scale = quant::tensor_scale(shape.type, tensor)};
+}
+
+void Uploader::finish() {
+  check(cudaStreamSynchronize(stream_), "uploading weights");
+}
+
+size_t prepared_bytes(Activation rule, int64_t cols, int64_t capacity) {
+  return parts({.rule = rule, .cols = cols, .capacity = capacity}).bytes;
+}
+
+void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& rotation, const Prepared& to) {
+  CHECK(rows <= to.capacity, "{} rows, room for {}", rows, to.capacity);
+  PrepareArgs args = rotation_args(x, rows, to.cols, rotation);
+  if (to.rule == Activation::kF32) {
+    args.out = reinterpret_cast<float*>(to.data);
+  } else {
+    const ActView v = parts(to).view;
+    args.q = const_cast<int8_t*>(v.q);
+    args.scales = const_cast<float*>(v.scales);
+    args.sums = const_cast<int32_t*>(v.sums);
+    args.q_stride = v.q_stride;
+    args.stride = v.stride;
+    args.group = v.row_rule ? 0 : static_cast<int>(quant::activation_group(to.rule, to.cols));
+    args.lane_order = rows <= kMatvecRows;
+  }
+  launch_prepare(stream, args);
+}
+
+void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, const Rotation& rotation, bool inverse,
+            float* out) {
+  PrepareArgs args = rotation_args(x, rows, cols, rotation);
+  args.inverse = inverse;
+  args.out = out;
+  launch_prepare(stream, args);
+}
+
+void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows) {
+  if (x.rule == Activation::kF32) {
+    for (const Product& p : products) multiply_floats(stream, p, x, {.count = rows});
+    return;
+  }
+  for_each_layout(products, x, [&](const FormatKernels& kernels, ProductArgs& args) {
+    args.rows = static_cast<int>(rows);
+    (rows <= kMatvecRows ? kernels.matvec : kernels.gemm)(stream, args);
+  });
+}
+
+size_t routing_bytes(int64_t rows, int64_t used, int64_t experts) {
+  const int64_t pairs = rows * used;
+  return static_cast<size_t>((pairs / kActTile + experts) * int64_t{sizeof(int4)} + (pairs + experts) * 4);
+}
+
+void group_by_expert(cudaStream_t stream, const Routing& routing) {
+  if (routing.rows * routing.used > kMatvecRows) launch_group(stream, group_args(routing));
+}
+
+void multiply_experts(cudaStream_t stream, std::span<const Product> products, const Prepared& x, bool x_per_row,
+                      const Routing& routing) {
+  const int64_t pairs = routing.rows * routing.used, per_act = x_per_row ? routing.used : 1;
+  if (x.rule == Activation::kF32) {
+    for (const Product& p : products) {
+      multiply_floats(stream, p, x, {.count = pairs, .ids = routing.ids, .pairs_per_act = per_act});
+    }
+    return;
+  }
+  for_each_layout(products, x, [&](const FormatKernels& kernels, ProductArgs& args) {
+    args.pairs_per_act = static_cast<int>(per_act);
+    if (pairs / per_act <= kMatvecRows) {
+      args.rows = static_cast<int>(pairs);
+      args.ids = routing.ids;
+      kernels.matvec(stream, args);
+    } else {
+      const GroupArgs groups = group_args(routing);
+      args.rows = groups.most_tiles;
+      args.order = groups.order;
+      args.act_tiles = groups.tiles;
+      kernels.gemm(stream, args);
+    }
+  });
+}
+
+void lookup_rows(cudaStream_t stream, const DeviceMatrix& table, const int32_t* ids, int64_t rows, float* out) {
+  const Extents e = extents(table.shape);
+  e.kernels->lookup(stream, {.w = reinterpret_cast<const uint8_t*>(table.data),
+                             .ids = ids,
+                             .out = out,
+                             .rows = rows,
+                             .cols = table.shape.cols,
+                             .row_bytes = e.row,
+                             .table_rows = table.shape.rows,
+                             .units = static_cast<int>(e.units),
+                             .tensor_scale = table.tensor_scale});
+}
+
+std::string kernel_name(const MatrixShape& shape, Activation rule, int64_t rows) {
+  const FormatKernels& k = kernels_of(shape.type);
+  const char* const kind = rule == Activation::kF32 ? (k.unit == 0 ? "rows_" : "decode_")
+                           : rows <= kMatvecRows    ? "matvec_"
+                                                    : "gemm_";
+  return kind + std::string(type_info(shape.type).name);
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,129 @@
+// F32, F16 and BF16 weights: rows as in the file, each padded to 16 bytes; activations are not rounded. Sums in f32.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/matrix_kernels.h"
+#include "backend/cuda/mma.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int64_t kManyRows = 4096;  // from here on a warp a row fills the device
+
+__device__ __forceinline__ void widen(uint4 v, float (&f)[4], float) {
+  f[0] = __uint_as_float(v.x), f[1] = __uint_as_float(v.y), f[2] = __uint_as_float(v.z), f[3] = __uint_as_float(v.w);
+}
+__device__ __forceinline__ void widen(uint4 v, float (&f)[8], __half) {
+  const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+  for (int i = 0; i < 4; ++i) {
+    f[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i])));
+    f[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] >> 16)));
+  }
+}
+__device__ __forceinline__ void widen(uint4 v, float (&f)[8], __nv_bfloat16) {
+  const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+  for (int i = 0; i < 4; ++i)
+    f[2 * i] = __uint_as_float(w[i] << 16), f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+}
+
+/// kActs act rows (or one pair of experts) against one weight row; a warp a row, or the warps of a block one row
+/// together.
+template <typename T, int kActs>
+__global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant__ FloatArgs p, bool together) {
+  constexpr int kValues = 16 / sizeof(T);
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int64_t row = together ? blockIdx.x : static_cast<int64_t>(blockIdx.x) * kWarps + warp;
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * kActs;
+  const int acts = static_cast<int>(p.rows - first < kActs ? p.rows - first : kActs);
+  const bool exists = row < p.target.rows;
+  const uint8_t* w = p.target.w + (p.ids ? p.ids[first] * p.target.expert_bytes : 0) + (exists ? row : 0) * p.row_bytes;
+  const float* x = p.x + first / p.pairs_per_act * p.cols;
+  float sum[kActs] = {};
+  const int64_t step = together ? kWarps * 32 : 32;
+#pragma unroll 4
+  for (int64_t i = together ? threadIdx.x : lane; i * kValues < p.cols; i += step) {
+    float v[kValues];
+    widen(load_once(w + i * 16), v, T{});
+    const int64_t col = i * kValues;
+    const bool whole = p.cols % 4 == 0 && col + kValues <= p.cols;
+#pragma unroll
+    for (int a = 0; a < kActs; ++a) {
+      if (a >= acts) break;
+      const float* xa = x + a * p.cols + col;
+      if (whole) {
+#pragma unroll
+        for (int k = 0; k < kValues; k += 4) {
+          const float4 f = __ldg(reinterpret_cast<const float4*>(xa + k));
+          sum[a] += v[k] * f.x + v[k + 1] * f.y + v[k + 2] * f.z + v[k + 3] * f.w;
+        }
+      } else {
+        for (int k = 0; k < kValues; ++k) {
+          if (col + k < p.cols) sum[a] += v[k] * xa[k];
+        }
+      }
+    }
+  }
+  __shared__ float sums[kWarps][kActs];
+#pragma unroll
+  for (int a = 0; a < kActs; ++a) {
+    for (int i = 16; i > 0; i /= 2) sum[a] += __shfl_xor_sync(~0u, sum[a], i);
+    if (lane == 0) sums[warp][a] = sum[a];
+  }
+  __syncthreads();
+  const int a = together ? static_cast<int>(threadIdx.x) : lane;
+  if (a >= acts || !exists) return;
+  float v = sums[together ? 0 : warp][a];
+  for (int k = 1; together && k < kWarps; ++k) v += sums[k][a];
+  p.target.out[(first + a) * p.target.rows + row] = v * p.target.scale + (p.target.bias ? p.target.bias[row] : 0.0f);
+}
+
+template <typename T>
+void launch_rows(cudaStream_t stream, const FloatArgs& p) {
+  const bool together = p.target.rows < kManyRows;
+  constexpr int kActs = 8;
+  const bool one = p.rows == 1 || p.ids;
+  const dim3 grid(blocks(p.target.rows, together ? 1 : kWarps), blocks(p.rows, one ? 1 : kActs));
+  if (one) {
+    rows_kernel<T, 1><<<grid, kWarps * 32, 0, stream>>>(p, together);
+  } else {
+    rows_kernel<T, kActs><<<grid, kWarps * 32, 0, stream>>>(p, together);
+  }
+  launched("float rows");
+}
+
+template <typename T>
+__global__ void lookup_kernel(const LookupArgs p) {
+  const int64_t r = blockIdx.x, id = p.ids[r];
+  if (id < 0 || id >= p.table_rows) return;
+  const auto* row = reinterpret_cast<const T*>(p.w + id * p.row_bytes);
+  for (int64_t i = threadIdx.x; i < p.cols; i += blockDim.x) p.out[r * p.cols + i] = static_cast<float>(row[i]);
+}
+template <typename T>
+void launch_lookup(cudaStream_t stream, const LookupArgs& p) {
+  lookup_kernel<T><<<static_cast<unsigned>(p.rows), 256, 0, stream>>>(p);
+  launched("lookup");
+}
+
+template <typename T>
+constexpr FormatKernels kernels(TensorType type) {
+  return {.type = type, .floats = launch_rows<T>, .lookup = launch_lookup<T>};
+}
+
+}  // namespace
+
+template <>
+FormatKernels format_kernels<TensorType::F32>() {
+  return kernels<float>(TensorType::F32);
+}
+template <>
+FormatKernels format_kernels<TensorType::F16>() {
+  return kernels<__half>(TensorType::F16);
+}
+template <>
+FormatKernels format_kernels<TensorType::BF16>() {
+  return kernels<__nv_bfloat16>(TensorType::BF16);
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,103 @@
+// Between matrix.cpp, which knows shapes, and the .cu files, which know layouts: one row of functions a format.
+// Included by device code: nothing of fmt or of containers here.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "gguf/types.h"
+
+namespace tern::cuda {
+
+constexpr int kTileRows = 16;
+/// Act rows that one matvec launch takes; more go to the tiled product.
+constexpr int kMatvecRows = 32;
+/// Act rows (or pairs of one expert) that a block of the tiled product takes.
+constexpr int kActTile = 64;
+
+/// A Prepared, taken apart. Chunks are 128 columns; padding up to q_stride is zeros.
+struct ActView {
+  const int8_t* q = nullptr;  // [rows][q_stride]; up to kMatvecRows rows: columns of a chunk stand at act_position
+  int64_t q_stride = 0;
+  const float* scales = nullptr;  // [group][stride]: a group is 32, 128 or 256 columns, or the row (the multiplier s)
+  const int32_t* sums = nullptr;  // [chunk][stride]: sum of the integers
+  int64_t stride = 0;
+  int group_shift = 0;  // chunk >> group_shift = its group (32: four groups a chunk, see Layout::kAct32)
+  bool row_rule = false;
+};
+
+/// Where column c of a chunk of 128 stands: the 32 bytes that lane t of each four needs of it are together (mma.h).
+__host__ __device__ constexpr int act_position(int c) {
+  return c % 16 / 4 * 32 + c / 32 * 8 + c % 32 / 16 * 4 + c % 4;
+}
+
+/// One weight of a launch and where its product goes.
+struct Target {
+  const uint8_t* w = nullptr;
+  float* out = nullptr;
+  const float* bias = nullptr;
+  float scale = 1.0f, tensor_scale = 1.0f;
+  int rows = 0;
+  int tiles_end = 0;  // tiles of this target and those before it
+  int64_t expert_bytes = 0;
+};
+
+struct ProductArgs {
+  Target target[4];
+  int targets = 0;
+  int units = 0;  // of a tile
+  int rows = 0;   // act rows, or pairs
+  ActView x;
+  // Experts: pair p takes matrix ids[p] and act row p / pairs_per_act. nullptr: one matrix, act row p.
+  const int32_t* ids = nullptr;
+  int pairs_per_act = 1;
+  // Experts, tiled: pairs in order of their expert, and the tiles of act rows (matrix_experts.cu).
+  const int32_t* order = nullptr;
+  const int4* act_tiles = nullptr;  // expert, first pair in `order`, pairs, 0
+};
+
+/// Float weights and unrounded activations.
+struct FloatArgs {
+  Target target;
+  int64_t cols = 0;
+  int64_t row_bytes = 0;  // of float formats
+  int units = 0;          // of integer layouts
+  int rows = 0;           // act rows, or pairs
+  const float* x = nullptr;
+  const int32_t* ids = nullptr;
+  int pairs_per_act = 1;
+};
+
+struct LookupArgs {
+  const uint8_t* w = nullptr;
+  const int32_t* ids = nullptr;
+  float* out = nullptr;
+  int64_t rows = 0, cols = 0, row_bytes = 0, table_rows = 0;
+  int units = 0;
+  float tensor_scale = 1.0f;
+};
+
+struct RepackArgs {
+  const uint8_t* from = nullptr;  // rows of the file, the first of a tile first
+  uint8_t* to = nullptr;          // its tile
+  int64_t row_bytes = 0, rows = 0, cols = 0;
+  int units = 0;
+};
+
+/// What a format needs of the device. Functions enqueue one launch.
+struct FormatKernels {
+  TensorType type;
+  int unit = 0;  // columns of a record; 0: a float format, rows as in the file, padded to 16 bytes
+  int unit_bytes = 0;
+  void (*repack)(cudaStream_t, const RepackArgs&) = nullptr;
+  void (*matvec)(cudaStream_t, const ProductArgs&) = nullptr;  // rows <= kMatvecRows; experts: any number of pairs
+  void (*gemm)(cudaStream_t, const ProductArgs&) = nullptr;    // any rows
+  void (*floats)(cudaStream_t, const FloatArgs&) = nullptr;
+  void (*lookup)(cudaStream_t, const LookupArgs&) = nullptr;
+};
+
+/// The row of a format, defined by the .cu that instantiates it.
+template <TensorType kType>
+FormatKernels format_kernels();
+
+}  // namespace tern::cuda

@@ -1,0 +1,96 @@
+// Tensor-core products of int8 fragments and the few other instructions that C++ has no name for.
+//
+// One k-step is 32 columns of 16 weight rows. Lane (g = lane / 4, t = lane % 4) holds of A four registers of four
+// consecutive columns: a[0] row g, columns 4t..; a[1] row g + 8, the same; a[2], a[3] the same rows, columns 16 + 4t..;
+// of B (activations) b0 and b1: columns 4t.. and 16 + 4t.. of activation row g; of the sums c[0], c[1] for weight row g
+// and activation rows 2t, 2t + 1, and c[2], c[3] for weight row g + 8.
+#pragma once
+#include <cstdint>
+
+namespace tern::cuda {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+/// Turing multiplies 8 x 8 x 16 at a time, with the same placement of rows and columns in lanes.
+#define TERN_MMA_8X8X16(TYPE, c0, c1, a, b)                                                \
+  asm("mma.sync.aligned.m8n8k16.row.col.s32." TYPE ".s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" \
+      : "+r"(c0), "+r"(c1)                                                                 \
+      : "r"(a), "r"(b))
+#define TERN_MMA_K16(TYPE, c, a0, a1, b)        \
+  TERN_MMA_8X8X16(TYPE, (c)[0], (c)[1], a0, b); \
+  TERN_MMA_8X8X16(TYPE, (c)[2], (c)[3], a1, b)
+#define TERN_MMA_K32(TYPE, c, a, b0, b1)     \
+  TERN_MMA_K16(TYPE, c, (a)[0], (a)[1], b0); \
+  TERN_MMA_K16(TYPE, c, (a)[2], (a)[3], b1)
+#else
+#define TERN_MMA_K16(TYPE, c, a0, a1, b)                                                                   \
+  asm("mma.sync.aligned.m16n8k16.row.col.s32." TYPE ".s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};" \
+      : "+r"((c)[0]), "+r"((c)[1]), "+r"((c)[2]), "+r"((c)[3])                                             \
+      : "r"(a0), "r"(a1), "r"(b))
+#define TERN_MMA_K32(TYPE, c, a, b0, b1)                                                                            \
+  asm("mma.sync.aligned.m16n8k32.row.col.s32." TYPE ".s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+      : "+r"((c)[0]), "+r"((c)[1]), "+r"((c)[2]), "+r"((c)[3])                                                      \
+      : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"(b0), "r"(b1))
+#endif
+
+/// c += A B over one k-step, weights signed.
+__device__ __forceinline__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  TERN_MMA_K32("s8", c, a, b0, b1);
+}
+/// The same with weights unsigned.
+__device__ __forceinline__ void mma_u8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  TERN_MMA_K32("u8", c, a, b0, b1);
+}
+/// Half a k-step: its first 16 columns (a[0], a[1], b0) or its last (a[2], a[3], b1).
+__device__ __forceinline__ void mma_s8_half(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+  TERN_MMA_K16("s8", c, a0, a1, b);
+}
+
+/// 16 bytes that are read once: not kept in L1.
+__device__ __forceinline__ uint4 load_once(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+__device__ __forceinline__ uint2 load_once8(const void* p) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+__device__ __forceinline__ uint32_t load_once4(const void* p) {
+  uint32_t v;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+
+/// 16 bytes from global to shared memory; asynchronous where the chip can. `valid` false writes zeros.
+__device__ __forceinline__ void copy_async16(void* shared, const void* global, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(valid ? 16 : 0) : "memory");
+#else
+  *static_cast<uint4*>(shared) = valid ? *static_cast<const uint4*>(global) : uint4{};
+#endif
+}
+__device__ __forceinline__ void copy_async_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/// Waits until at most `kLeft` of this thread's groups are under way.
+template <int kLeft>
+__device__ __forceinline__ void copy_async_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+#endif
+}
+
+/// An int sum that starts at kMagicBits is, read as f32, kMagic + the sum, exact for |sum| < 2^22: one subtraction
+/// converts it, where the int-to-float unit takes four times as long.
+constexpr int kMagicBits = 0x4b400000;
+__device__ __forceinline__ float from_magic(int sum) {
+  return __int_as_float(sum) - 12582912.0f;
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,383 @@
+// Every format, rule and kernel of the GPU's matrix products against quant's decoders and activation rules in double.
+#include "backend/cuda/matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "backend/matrix_weights.h"
+#include "quant/activation.h"
+#include "quant/format.h"
+#include "quant/hadamard.h"
+
+namespace tern::cuda {
+namespace {
+
+using quant::Activation;
+
+template <typename T>
+DeviceMemory to_device(const std::vector<T>& v) {
+  DeviceMemory m(std::max<size_t>(v.size() * sizeof(T), 16));
+  check(cudaMemcpy(m.data(), v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice), "copy to the GPU");
+  return m;
+}
+std::vector<float> to_host(const DeviceMemory& m, size_t n) {
+  std::vector<float> v(n);
+  check(cudaMemcpy(v.data(), m.data(), n * sizeof(float), cudaMemcpyDeviceToHost), "copy from the GPU");
+  return v;
+}
+const float* floats(const DeviceMemory& m) {
+  return reinterpret_cast<const float*>(m.data());
+}
+float* floats(DeviceMemory& m) {
+  return reinterpret_cast<float*>(m.data());
+}
+/// Memory in which an element that nothing writes is not a number.
+DeviceMemory poisoned(size_t n) {
+  DeviceMemory m(n * sizeof(float));
+  check(cudaMemset(m.data(), 0xff, m.size()), "poison");
+  return m;
+}
+
+class CudaMatrix : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here: nothing was tested";
+    stream = std::make_unique<Stream>();
+    uploader = std::make_unique<Uploader>(stream->get());
+  }
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Uploader> uploader;
+};
+
+struct Expected {
+  double value, magnitude;  // the sum, and the sum of the magnitudes of its terms
+};
+
+/// A weight on the GPU and as floats on the host.
+struct Weight {
+  MatrixShape shape;
+  std::vector<float> values;
+  DeviceMemory memory;
+  DeviceMatrix matrix;
+};
+
+Weight make_weight(Uploader& uploader, MatrixShape shape, test::Codes codes, std::mt19937& random) {
+  const std::vector<std::byte> tensor =
+      test::random_tensor(shape.type, shape.rows * shape.experts, shape.cols, codes, random);
+  Weight w{.shape = shape, .values = {}, .memory = DeviceMemory(matrix_bytes(shape)), .matrix = {}};
+  w.values.resize(static_cast<size_t>(shape.rows * shape.experts * shape.cols));
+  quant::find_format(shape.type)
+      ->decode(tensor.data(), w.values.data(), static_cast<int64_t>(w.values.size()),
+               quant::tensor_scale(shape.type, tensor));
+  check(cudaMemset(w.memory.data(), 0xff, w.memory.size()), "poison");
+  w.matrix = uploader.upload(shape, tensor, w.memory.data());
+  uploader.finish();
+  return w;
+}
+
+std::vector<float> random_rows(int64_t rows, int64_t cols, std::mt19937& random) {
+  std::normal_distribution<float> normal(0.0f, 1.5f);
+  std::vector<float> x(static_cast<size_t>(rows * cols));
+  for (float& v : x) v = normal(random);
+  if (rows > 1) std::fill_n(x.begin() + cols, cols, 0.0f);
+  return x;
+}
+
+/// The activations as the rule rounds them.
+std::vector<double> rounded(Activation rule, const std::vector<float>& x, int64_t cols) {
+  std::vector<double> y(x.begin(), x.end());
+  if (rule == Activation::kF32) return y;
+  const int64_t group = quant::activation_group(rule, cols);
+  std::vector<int8_t> q(static_cast<size_t>(cols));
+  std::vector<float> scale(static_cast<size_t>((cols + group - 1) / group));
+  for (size_t at = 0; at < x.size(); at += q.size()) {
+    quant::quantize_row(rule, {x.data() + at, q.size()}, q.data(), scale.data());
+    for (size_t i = 0; i < q.size(); ++i) {
+      const double s = scale[i / static_cast<size_t>(group)];
+      y[at + i] = rule == Activation::kI8Row ? q[i] / s : q[i] * s;
+    }
+  }
+  return y;
+}
+
+Expected dot(const float* w, const double* x, int64_t n) {
+  Expected e{};
+  for (int64_t k = 0; k < n; ++k) {
+    const double term = static_cast<double>(w[k]) * x[k];
+    e.value += term;
+    e.magnitude += std::abs(term);
+  }
+  return e;
+}
+
+/// A wrong integer is some 1e-3 of the magnitude at these widths; f32 sums of exact integers stay under 2e-6.
+void expect_near(const Expected& e, float got, const std::string& where) {
+  ASSERT_LE(std::abs(e.value - static_cast<double>(got)), 2e-6 * e.magnitude + 1e-30) << where << " got " << got;
+}
+
+std::string name_of(TensorType type, Activation rule, int64_t acts) {
+  return std::string(type_info(type).name) + " rule " + std::to_string(static_cast<int>(rule)) + " rows " +
+         std::to_string(acts);
+}
+
+std::vector<Activation> rules_of(const quant::Format& f) {
+  std::vector<Activation> rules{Activation::kF32};
+  if (f.activation != Activation::kF32) rules.push_back(f.activation);
+  if (f.ternary && f.activation != Activation::kI8Row) rules.push_back(Activation::kI8Row);
+  return rules;
+}
+
+void check_product(CudaMatrix& test, Stream& stream, const Weight& w, Activation rule, int64_t acts,
+                   std::mt19937& random) {
+  (void)test;
+  const std::vector<float> x = random_rows(acts, w.shape.cols, random);
+  const std::vector<double> y = rounded(rule, x, w.shape.cols);
+  const DeviceMemory dx = to_device(x);
+  DeviceMemory room(prepared_bytes(rule, w.shape.cols, acts + 3));
+  const Prepared prepared{.rule = rule, .cols = w.shape.cols, .capacity = acts + 3, .data = room.data()};
+  check(cudaMemset(room.data(), 0x7f, room.size()), "poison");
+  std::vector<float> bias(static_cast<size_t>(w.shape.rows), 0.25f);
+  const DeviceMemory dbias = to_device(bias);
+  DeviceMemory out = poisoned(static_cast<size_t>(acts * w.shape.rows)),
+               second = poisoned(static_cast<size_t>(acts * w.shape.rows));
+  prepare(stream.get(), floats(dx), acts, {}, prepared);
+  const Product products[] = {{.w = &w.matrix, .out = floats(out)},
+                              {.w = &w.matrix, .out = floats(second), .scale = 2.0f, .bias = floats(dbias)}};
+  multiply(stream.get(), products, prepared, acts);
+  stream.wait();
+  const std::vector<float> got = to_host(out, static_cast<size_t>(acts * w.shape.rows)),
+                           scaled = to_host(second, got.size());
+  for (int64_t a = 0; a < acts; ++a) {
+    for (int64_t r = 0; r < w.shape.rows; ++r) {
+      const Expected e = dot(w.values.data() + r * w.shape.cols, y.data() + a * w.shape.cols, w.shape.cols);
+      const auto i = static_cast<size_t>(a * w.shape.rows + r);
+      expect_near(e, got[i], name_of(w.shape.type, rule, acts) + " at " + std::to_string(a) + "," + std::to_string(r));
+      ASSERT_FLOAT_EQ(got[i] * 2.0f + 0.25f, scaled[i]);
+    }
+  }
+}
+
+TEST_F(CudaMatrix, MultipliesEveryFormatAsItsRuleSays) {
+  struct Shape {
+    int64_t rows, cols;
+  };
+  for (const quant::Format& f : quant::formats()) {
+    const int64_t block = type_info(f.type).block_elements;
+    std::mt19937 random(static_cast<uint32_t>(f.type) + 1);
+    for (const Shape s : {Shape{37, 1280}, Shape{5, 256}, Shape{150, std::max<int64_t>(block, 32) * 3},
+                          Shape{16, std::max<int64_t>(block, 32) * 29}}) {
+      const Weight w =
+          make_weight(*uploader, {.type = f.type, .cols = s.cols, .rows = s.rows}, test::Codes::kAny, random);
+      for (const Activation rule : rules_of(f)) {
+        for (const int64_t acts : {1, 2, 8, 9, 32, 33, 70}) {
+          check_product(*this, *stream, w, rule, acts, random);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaMatrix, MultipliesManyRowsOfWideMatrices) {
+  for (const TensorType type : {TensorType::PQ2_0, TensorType::PTQ1_0, TensorType::I2_S, TensorType::Q4_K}) {
+    std::mt19937 random(7);
+    const Weight w = make_weight(*uploader, {.type = type, .cols = 5120, .rows = 200}, test::Codes::kAny, random);
+    for (const int64_t acts : {1, 5, 512}) {
+      check_product(*this, *stream, w, quant::find_format(type)->activation, acts, random);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// Weights +1 and -1, activations integers with 127 in every group: every sum is an exact integer and so is the
+/// product.
+TEST_F(CudaMatrix, AgreesToTheLastInteger) {
+  constexpr int64_t kCols = 2560, kRows = 48;
+  std::mt19937 random(11);
+  for (const TensorType type : {TensorType::TQ1_0, TensorType::TQ2_0, TensorType::PQ2_0, TensorType::PTQ1_0}) {
+    const quant::Format& f = *quant::find_format(type);
+    std::vector<float> w(static_cast<size_t>(kRows * kCols));
+    for (size_t i = 0; i < w.size(); ++i)
+      w[i] = i % 128 == 0 ? 1.0f : static_cast<float>(static_cast<int>(random() % 3) - 1);
+    std::vector<std::byte> tensor(w.size() / type_info(type).block_elements * type_info(type).block_bytes);
+    f.encode(w.data(), tensor.data(), static_cast<int64_t>(w.size()), 1.0f);
+    const MatrixShape shape{.type = type, .cols = kCols, .rows = kRows};
+    DeviceMemory memory(matrix_bytes(shape));
+    const DeviceMatrix matrix = uploader->upload(shape, tensor, memory.data());
+    for (const int64_t acts : {1, 7, 20, 100}) {
+      std::vector<float> x(static_cast<size_t>(acts * kCols));
+      for (size_t i = 0; i < x.size(); ++i)
+        x[i] = i % 32 == 5 ? 127.0f : static_cast<float>(static_cast<int>(random() % 255) - 127);
+      const DeviceMemory dx = to_device(x);
+      DeviceMemory room(prepared_bytes(f.activation, kCols, acts)), out = poisoned(static_cast<size_t>(acts * kRows));
+      const Prepared prepared{.rule = f.activation, .cols = kCols, .capacity = acts, .data = room.data()};
+      prepare(stream->get(), floats(dx), acts, {}, prepared);
+      const Product product{.w = &matrix, .out = floats(out)};
+      multiply(stream->get(), {&product, 1}, prepared, acts);
+      stream->wait();
+      const std::vector<float> got = to_host(out, static_cast<size_t>(acts * kRows));
+      for (int64_t a = 0; a < acts; ++a) {
+        for (int64_t r = 0; r < kRows; ++r) {
+          int64_t sum = 0;
+          for (int64_t k = 0; k < kCols; ++k) {
+            sum += static_cast<int64_t>(w[static_cast<size_t>(r * kCols + k)]) *
+                   static_cast<int64_t>(x[static_cast<size_t>(a * kCols + k)]);
+          }
+          ASSERT_EQ(static_cast<float>(sum), got[static_cast<size_t>(a * kRows + r)])
+              << name_of(type, f.activation, acts) << " at " << a << "," << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaMatrix, LooksUpRowsOfEveryFormat) {
+  for (const quant::Format& f : quant::formats()) {
+    std::mt19937 random(static_cast<uint32_t>(f.type) + 5);
+    const Weight w = make_weight(*uploader, {.type = f.type, .cols = 768, .rows = 77}, test::Codes::kAny, random);
+    const std::vector<int32_t> ids = {0, 76, 3, 17, 8, 40};
+    const DeviceMemory dids = to_device(ids);
+    DeviceMemory out = poisoned(ids.size() * 768);
+    lookup_rows(stream->get(), w.matrix, reinterpret_cast<const int32_t*>(dids.data()),
+                static_cast<int64_t>(ids.size()), floats(out));
+    stream->wait();
+    const std::vector<float> got = to_host(out, ids.size() * 768);
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(w.values[static_cast<size_t>(ids[i / 768]) * 768 + i % 768], got[i])
+          << type_info(f.type).name << " row " << ids[i / 768] << " column " << i % 768;
+    }
+  }
+}
+
+TEST_F(CudaMatrix, MultipliesByTheChosenExperts) {
+  constexpr int64_t kExperts = 6, kUsed = 3, kCols = 512, kRows = 52;
+  for (const TensorType type : {TensorType::PQ2_0, TensorType::Q8_0, TensorType::Q4_K, TensorType::F16}) {
+    const Activation rule = quant::find_format(type)->activation;
+    std::mt19937 random(3);
+    const Weight w = make_weight(*uploader, {.type = type, .cols = kCols, .rows = kRows, .experts = kExperts},
+                                 test::Codes::kAny, random);
+    for (const int64_t rows : {1, 4, 40, 300}) {
+      for (const bool per_row : {true, false}) {
+        const int64_t pairs = rows * kUsed, acts = per_row ? rows : pairs;
+        std::vector<int32_t> ids(static_cast<size_t>(pairs));
+        for (int32_t& id : ids) id = static_cast<int32_t>(random() % (kExperts - 1));  // the last one is never chosen
+        const std::vector<float> x = random_rows(acts, kCols, random);
+        const std::vector<double> y = rounded(rule, x, kCols);
+        const DeviceMemory dx = to_device(x), dids = to_device(ids);
+        DeviceMemory room(prepared_bytes(rule, kCols, acts)), work(routing_bytes(rows, kUsed, kExperts)),
+            out = poisoned(static_cast<size_t>(pairs * kRows));
+        const Prepared prepared{.rule = rule, .cols = kCols, .capacity = acts, .data = room.data()};
+        const Routing routing{.ids = reinterpret_cast<const int32_t*>(dids.data()),
+                              .rows = rows,
+                              .used = kUsed,
+                              .experts = kExperts,
+                              .workspace = work.data()};
+        prepare(stream->get(), floats(dx), acts, {}, prepared);
+        group_by_expert(stream->get(), routing);
+        const Product product{.w = &w.matrix, .out = floats(out)};
+        multiply_experts(stream->get(), {&product, 1}, prepared, per_row, routing);
+        stream->wait();
+        const std::vector<float> got = to_host(out, static_cast<size_t>(pairs * kRows));
+        for (int64_t p = 0; p < pairs; ++p) {
+          for (int64_t r = 0; r < kRows; ++r) {
+            const Expected e = dot(w.values.data() + (ids[static_cast<size_t>(p)] * kRows + r) * kCols,
+                                   y.data() + (per_row ? p / kUsed : p) * kCols, kCols);
+            expect_near(e, got[static_cast<size_t>(p * kRows + r)],
+                        name_of(type, rule, rows) + " pair " + std::to_string(p));
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaMatrix, RotatesBitForBit) {
+  std::mt19937 random(2);
+  for (const int64_t block : {2, 4, 32, 128, 1024, 2048}) {
+    const int64_t cols = 6144, rows = 3;
+    const std::vector<float> x = random_rows(rows, cols, random);
+    std::vector<float> signs(static_cast<size_t>(cols));
+    for (float& s : signs) s = random() % 2 == 0 ? 1.0f : -1.0f;
+    const DeviceMemory dx = to_device(x), dsigns = to_device(signs);
+    DeviceMemory out = poisoned(x.size()), back = poisoned(x.size());
+    const Rotation rotation{.block = block, .width = cols, .signs = floats(dsigns)};
+    rotate(stream->get(), floats(dx), rows, cols, rotation, false, floats(out));
+    rotate(stream->get(), floats(dx), rows, cols, rotation, true, floats(back));
+    stream->wait();
+    std::vector<float> forward = x, inverse = x;
+    for (int64_t r = 0; r < rows; ++r) {
+      quant::rotate({forward.data() + r * cols, static_cast<size_t>(cols)}, signs, block);
+      quant::unrotate({inverse.data() + r * cols, static_cast<size_t>(cols)}, signs, block);
+    }
+    ASSERT_EQ(forward, to_host(out, x.size())) << "block " << block;
+    ASSERT_EQ(inverse, to_host(back, x.size())) << "block " << block;
+  }
+}
+
+TEST_F(CudaMatrix, RotatesBeforeItRounds) {
+  constexpr int64_t kCols = 5120;
+  std::mt19937 random(4);
+  const Weight w =
+      make_weight(*uploader, {.type = TensorType::PTQ1_0, .cols = kCols, .rows = 20}, test::Codes::kAny, random);
+  for (const Activation rule : {Activation::kI8x128, Activation::kI8Row}) {
+    const std::vector<float> x = random_rows(2, kCols, random);
+    std::vector<float> rotated = x;
+    for (int64_t r = 0; r < 2; ++r) quant::rotate({rotated.data() + r * kCols, kCols}, {}, 1024);
+    const std::vector<double> y = rounded(rule, rotated, kCols);
+    const DeviceMemory dx = to_device(x);
+    DeviceMemory room(prepared_bytes(rule, kCols, 2)), out = poisoned(40);
+    const Prepared prepared{.rule = rule, .cols = kCols, .capacity = 2, .data = room.data()};
+    prepare(stream->get(), floats(dx), 2, {.block = 1024}, prepared);
+    const Product product{.w = &w.matrix, .out = floats(out)};
+    multiply(stream->get(), {&product, 1}, prepared, 2);
+    stream->wait();
+    const std::vector<float> got = to_host(out, 40);
+    for (int64_t i = 0; i < 40; ++i) {
+      expect_near(dot(w.values.data() + i % 20 * kCols, y.data() + i / 20 * kCols, kCols), got[static_cast<size_t>(i)],
+                  "rotated");
+    }
+  }
+}
+
+TEST_F(CudaMatrix, RepeatsBitForBit) {
+  constexpr int64_t kCols = 6144, kRows = 320;
+  std::mt19937 random(9);
+  const Weight w =
+      make_weight(*uploader, {.type = TensorType::PQ2_0, .cols = kCols, .rows = kRows}, test::Codes::kAny, random);
+  for (const int64_t acts : {1, 16, 96}) {
+    const DeviceMemory dx = to_device(random_rows(acts, kCols, random));
+    DeviceMemory room(prepared_bytes(Activation::kI8x128, kCols, acts)),
+        out = poisoned(static_cast<size_t>(acts * kRows));
+    const Prepared prepared{.rule = Activation::kI8x128, .cols = kCols, .capacity = acts, .data = room.data()};
+    prepare(stream->get(), floats(dx), acts, {}, prepared);
+    const Product product{.w = &w.matrix, .out = floats(out)};
+    std::vector<float> first;
+    for (int i = 0; i < 50; ++i) {
+      multiply(stream->get(), {&product, 1}, prepared, acts);
+      stream->wait();
+      const std::vector<float> got = to_host(out, static_cast<size_t>(acts * kRows));
+      if (i == 0) first = got;
+      ASSERT_EQ(first, got);
+    }
+  }
+}
+
+TEST_F(CudaMatrix, TakesHardlyMoreBytesThanTheFile) {
+  for (const quant::Format& f : quant::formats()) {
+    const MatrixShape shape{.type = f.type, .cols = 5120, .rows = 5120};
+    const TypeInfo& info = type_info(f.type);
+    const double file = 5120.0 * 5120.0 / info.block_elements * info.block_bytes;
+    EXPECT_LE(static_cast<double>(matrix_bytes(shape)), 1.04 * file) << info.name;
+  }
+}
+
+}  // namespace
+}  // namespace tern::cuda
