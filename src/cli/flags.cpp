@@ -21,8 +21,9 @@ constexpr const char* kModelVariable = "LLAMA_ARG_MODEL";
 constexpr std::string_view kDefaultModel = "models/ternlet-hybrid-108m-PTQ1_0.gguf";
 
 /// llama.cpp's spellings of one dash and several letters, and the long flag of the same meaning.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSingleDash{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSingleDash{{
     {"-ngl", "--n-gpu-layers"},
+    {"-dev", "--device"},
     {"-sys", "--system-prompt"},
     {"-ctk", "--cache-type-k"},
     {"-ctv", "--cache-type-v"},
@@ -37,7 +38,6 @@ constexpr std::array kLlamaFlags{"--gpu-layers-draft",
                                  "--split-mode",
                                  "--tensor-split",
                                  "--main-gpu",
-                                 "--device",
                                  "--flash-attn",
                                  "--mmproj",
                                  "--grammar",
@@ -181,6 +181,10 @@ KvType kv_type(const std::string& name) {
   return *std::find_if(kKvTypes.begin(), kKvTypes.end(), [&](KvType type) { return kv_type_name(type) == name; });
 }
 
+BackendKind backend_kind(const std::string& name) {
+  return name == "ref" ? BackendKind::kRef : name == "cuda" ? BackendKind::kCuda : BackendKind::kCpu;
+}
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -241,9 +245,11 @@ void ModelFlags::declare(FlagSet& set, bool positional_model) {
   set.option("--cache-type-v", type_v, "-ctv: type of cached values")
       .one_of(kv_type_names())
       .environment("LLAMA_ARG_CACHE_TYPE_V");
-  set.option("--n-gpu-layers", gpu_layers, "-ngl: layers on the GPU; this build has no GPU backend, so 0 or a notice")
+  set.option("--n-gpu-layers", gpu_layers, "-ngl: layers on the GPU, when it is not the device of all")
       .environment("LLAMA_ARG_N_GPU_LAYERS");
-  set.option("--backend", backend, "cpu, or ref: slow and exact").one_of({"cpu", "ref"});
+  set.option("--backend,--device", backend, "-dev: cpu; cuda: a GPU; ref: slow and exact")
+      .one_of({"cpu", "cuda", "ref"})
+      .environment("LLAMA_ARG_DEVICE");
   set.option("--activations", activations, "native: rounded as the weights' format asks; f32: not rounded")
       .one_of({"native", "f32"});
   set.flag("-q,--quiet", quiet, "print nothing but the answer and errors");
@@ -251,12 +257,12 @@ void ModelFlags::declare(FlagSet& set, bool positional_model) {
 }
 
 std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
-  if (gpu_layers > 0)
-    fmt::print(stderr, "tern: this build has no GPU backend: all layers run on the CPU (-ngl {} has no effect)\n",
-               gpu_layers);
+  if (gpu_layers > 0 && backend != "cuda")
+    fmt::print(stderr, "tern: all layers run on the {}: -dev cuda runs them on a GPU (-ngl {} has no effect)\n",
+               backend == "ref" ? "reference" : "CPU", gpu_layers);
   ProgressLine line("loading", ProgressLine::Unit::kBytes, quiet);
   ModelOptions options{.path = file.resolve(),
-                       .backend = backend == "ref" ? BackendKind::kRef : BackendKind::kCpu,
+                       .backend = backend_kind(backend),
                        .threads = threads,
                        .activations = activations == "f32" ? ActivationMode::kF32 : ActivationMode::kNative,
                        .progress = [&](uint64_t done, uint64_t total) { line.update(done, total); }};

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "backend/cuda/cuda_backend.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "models/registry.h"
@@ -12,8 +13,8 @@ namespace tern {
 namespace {
 
 /// What a run may take: the rest is for the tokenizer, the system and growth.
-uint64_t memory_budget() {
-  return available_memory() / 100 * 95;
+uint64_t memory_budget(BackendKind kind) {
+  return (kind == BackendKind::kCuda ? cuda_free_memory() : available_memory()) / 100 * 95;
 }
 
 }  // namespace
@@ -26,15 +27,15 @@ Model::Model(const ModelOptions& options)
     fail(ErrorCode::kBadFile, "the vocabulary has {} tokens, but the embedding {} rows: the file contradicts itself",
          tokenizer_.n_vocab(), plan_.n_vocab);
   const auto start = std::chrono::steady_clock::now();
+  backend_ = make_backend(options.backend, options.threads);  // first: it knows whether there is such a device
   Runner::Limits limits = options.limits;
-  const uint64_t budget = memory_budget();
+  const uint64_t budget = memory_budget(options.backend);
   if (limits.context <= 0) {
     limits.context = fitting_context(plan_, limits, budget);
     if (limits.context == 0) limits.context = kPageTokens;  // refused below, with the numbers
   }
   require_fits(plan_, limits, budget);
   need_ = memory_need(plan_, limits);
-  backend_ = make_backend(options.backend, options.threads);
   backend_->load(plan_, file_, {.activations = options.activations, .progress = options.progress});
   runner_.emplace(plan_, *backend_, limits);
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

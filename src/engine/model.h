@@ -15,7 +15,7 @@
 
 namespace tern {
 
-enum class BackendKind : uint8_t { kCpu, kRef };
+enum class BackendKind : uint8_t { kCpu, kRef, kCuda };
 
 struct ModelOptions {
   std::string path;
