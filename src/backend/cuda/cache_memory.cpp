@@ -15,9 +15,21 @@ void check_head(KvType type, int64_t dim, const char* what) {
   }
 }
 
+PageType page_type(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return PageType::kF32;
+    case KvType::kF16:
+      return PageType::kF16;
+    case KvType::kQ8_0:
+      return PageType::kQ8;
+    default:
+      fail(ErrorCode::kUnsupported, "the CUDA backend has no {} cache; use f32, f16 or q8_0", kv_type_name(type));
+  }
+}
+
 KvView view_of(const KvLayer& l, const CacheShape& shape) {
-  // Of the types in one order: PageType says what the kernels read.
-  KvView v{.k_type = static_cast<PageType>(shape.k), .v_type = static_cast<PageType>(shape.v)};
+  KvView v{.k_type = page_type(shape.k), .v_type = page_type(shape.v)};
   v.k_head_bytes = kv_bytes(shape.k, kPageTokens * l.head_dim_k);
   v.v_head_bytes = kv_bytes(shape.v, kPageTokens * l.head_dim_v);
   v.v_offset = l.kv_heads * v.k_head_bytes;

@@ -30,7 +30,7 @@ class CudaBackend final : public Backend {
     select(options.device);
     check(cudaGetDeviceProperties(&device_, options.device), "asking the GPU what it is");
     machine_ = std::make_unique<Machine>();
-    machine_->multiprocessors = device_.multiProcessorCount;
+    machine_->gpu = {device_.multiProcessorCount, device_.major * 10 + device_.minor};
     machine_->graphs = options.graphs;
   }
 
@@ -120,9 +120,8 @@ std::vector<OpReport> CudaBackend::report() const {
   const Plan& plan = *machine_->plan;
   std::vector<OpReport> rows;
   for (const Op& op : plan.ops) rows.push_back(std::visit(Describe{*machine_, op}, op.args));
-  const Walk walk =
-      make_walk(plan, machine_->weights, machine_->tables,
-                {.limits = {.rows = 1, .outputs = 1, .seqs = 1}, .multiprocessors = device_.multiProcessorCount});
+  const Walk walk = make_walk(plan, machine_->weights, machine_->tables,
+                              {.limits = {.rows = 1, .outputs = 1, .seqs = 1}, .gpu = machine_->gpu});
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto into = static_cast<size_t>(walk.fused_into[i]);
     if (into != i) rows[i].fused_into = rows[into].kernel;

@@ -75,7 +75,10 @@ void conv_silu(cudaStream_t s, const float* x, const float* kernel, const Device
 inline constexpr int64_t kMostDeltaDim = 256;
 struct DeltaArgs {
   const float *q = nullptr, *k = nullptr, *v = nullptr, *alpha = nullptr, *beta = nullptr;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0;  // floats from a row to the next
   const float *a = nullptr, *dt = nullptr;
+  bool normalise = false;  // l2_norm the heads of q and k, with eps
+  float eps = 0;
   int32_t k_heads = 0, v_heads = 0;
   int64_t head_dim = 0;
 };
@@ -84,7 +87,7 @@ void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, i
 
 // ---- Attention ----
 
-/// How a value of a key or value is stored, in the order of KvType.
+/// How a key or value is stored.
 enum class PageType : uint8_t { kF32, kF16, kQ8 };
 
 /// One attention layer of the cache. Page p of KV head h has its keys at base + p*page_bytes + h*k_head_bytes, its
@@ -99,9 +102,23 @@ struct AttendShape {
   int64_t dim_k = 0, dim_v = 0;
   float scale = 0;
 };
-/// Writes the rows' keys and values into their pages.
-void write_kv(cudaStream_t s, const float* k, const float* v, const DeviceStep& step, int64_t rows,
-              const AttendShape& shape, const KvView& kv);
+/// The heads of one input on their way from a projection: head h of row r at x + r*row_stride + h*head_stride.
+struct HeadInput {
+  const float* x = nullptr;
+  int64_t row_stride = 0, head_stride = 0;
+  const float* norm = nullptr;  // rms_norm of the head with these weights, or none
+  float eps = 0;
+  const float2* angles = nullptr;  // then rope with the row's angles [rows][pairs], or none
+};
+struct AttendInputs {
+  HeadInput q, k, v;       // q.x is null when attend() reads the queries as they are
+  float* q_out = nullptr;  // [rows][heads][dim_k]
+  int64_t pairs = 0;       // of the rotary embedding
+  bool neox = true;
+};
+/// Brings queries into q_out and writes the rows' keys and values into their pages.
+void attend_inputs(cudaStream_t s, const AttendInputs& in, const DeviceStep& step, int64_t rows,
+                   const AttendShape& shape, const KvView& kv);
 
 /// Dimensions of heads that attend() takes: multiples of 8 up to this.
 inline constexpr int64_t kMostHeadDim = 256;
@@ -114,5 +131,10 @@ int64_t attend_counters(const AttendShape& shape, int64_t rows);
 /// at most `parts` parts of whole pages, put together by the last part to finish, in a fixed order.
 void attend(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, const AttendShape& shape,
             const KvView& kv, int64_t parts, float* scratch, int32_t* counters, float* out);
+
+/// The same for many rows, on the tensor cores: queries and weights are rounded to f16. `supports` promises that.
+bool attend_tiles_supports(const AttendShape& shape, const KvView& kv, int compute_capability);
+void attend_tiles(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, int64_t n_seqs,
+                  const AttendShape& shape, const KvView& kv, float* out);
 
 }  // namespace tern::cuda

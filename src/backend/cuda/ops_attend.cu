@@ -34,25 +34,60 @@ __device__ void write_32(char* head, PageType type, int token, int64_t dim, int6
   }
 }
 
-constexpr int kWriteThreads = 256;
+constexpr int kInputWarps = 4;
 
-/// A warp for 32 values: first the keys' of all rows, then the values'.
-__global__ void write_kv_kernel(const float* k, const float* v, DeviceStep step, int64_t rows, AttendShape shape,
-                                KvView kv) {
-  const int64_t k_parts = (shape.dim_k + 31) / 32, v_parts = (shape.dim_v + 31) / 32;
-  const int64_t keys = rows * shape.kv_heads * k_parts, all = keys + rows * shape.kv_heads * v_parts;
-  int64_t warp = thread_index() / 32;
-  if (warp >= all) return;
-  const bool is_key = warp < keys;
-  if (!is_key) warp -= keys;
-  const int64_t parts = is_key ? k_parts : v_parts, dim = is_key ? shape.dim_k : shape.dim_v;
-  const int64_t first = warp % parts * 32, head = warp / parts % shape.kv_heads, row = warp / parts / shape.kv_heads;
-  const int64_t column = first + threadIdx.x % 32;
-  const float x = column < dim ? (is_key ? k : v)[(row * shape.kv_heads + head) * dim + column] : 0.0f;
+/// Value i of a head in shared memory after the rotation by the row's angles.
+__device__ float rotated(const float* x, int i, const float2* angles, int pairs, bool neox) {
+  if (!angles || i >= 2 * pairs) return x[i];
+  const int pair = neox ? i % pairs : i / 2;
+  const bool second = neox ? i >= pairs : i % 2 == 1;
+  const float a = x[neox ? pair : 2 * pair], b = x[neox ? pair + pairs : 2 * pair + 1];
+  const float2 angle = angles[pair];
+  return second ? a * angle.y + b * angle.x : a * angle.x - b * angle.y;
+}
+
+/// A warp a head of a row: first the queries' (where there is something to do), then the keys', then the values'.
+__global__ void inputs_kernel(AttendInputs in, DeviceStep step, int64_t rows, AttendShape shape, KvView kv) {
+  __shared__ float heads[kInputWarps][kMostHeadDim];
+  const int q_heads = in.q.x ? shape.heads : 0, slots = q_heads + 2 * shape.kv_heads, lane = threadIdx.x % 32;
+  const int64_t warp = thread_index() / 32, row = warp / slots;
+  if (row >= rows) return;
+  int head = static_cast<int>(warp % slots);
+  const bool is_query = head < q_heads, is_key = !is_query && head < q_heads + shape.kv_heads;
+  if (!is_query) head -= is_key ? q_heads : q_heads + shape.kv_heads;
+  const HeadInput& from = is_query ? in.q : is_key ? in.k : in.v;
+  const int dim = static_cast<int>(is_query || is_key ? shape.dim_k : shape.dim_v);
+
+  float* const x = heads[threadIdx.x / 32];
+  float part = 0;
+  for (int i = lane; i < dim; i += 32) {
+    x[i] = from.x[row * from.row_stride + head * from.head_stride + i];
+    part += x[i] * x[i];
+  }
+  if (from.norm) {
+    double sum = part;
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+    const auto factor = static_cast<float>(1.0 / sqrt(sum / dim + from.eps));
+    for (int i = lane; i < dim; i += 32) x[i] = x[i] * factor * from.norm[i];
+  }
+  __syncwarp();
+  const int pairs = static_cast<int>(in.pairs);
+  const float2* const angles = from.angles ? from.angles + row * pairs : nullptr;
+  char* to = nullptr;
   const int32_t position = step.positions[row];
-  char* page = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
-  char* to = is_key ? page + head * kv.k_head_bytes : page + kv.v_offset + head * kv.v_head_bytes;
-  write_32(to, is_key ? kv.k_type : kv.v_type, position % kPageTokens, dim, first, x);
+  if (!is_query) {
+    to = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
+    to += is_key ? head * kv.k_head_bytes : kv.v_offset + head * kv.v_head_bytes;
+  }
+  for (int first = 0; first < dim; first += 32) {
+    const int i = first + lane;
+    const float value = i < dim ? rotated(x, i, angles, pairs, in.neox) : 0.0f;
+    if (!is_query) {
+      write_32(to, is_key ? kv.k_type : kv.v_type, position % kPageTokens, dim, first, value);
+    } else if (i < dim) {
+      in.q_out[(row * shape.heads + head) * dim + i] = value;
+    }
+  }
 }
 
 /// Eight consecutive values of a token, as floats.
@@ -297,12 +332,12 @@ void launch_attend(cudaStream_t s, const Attend& a) {
 
 }  // namespace
 
-void write_kv(cudaStream_t s, const float* k, const float* v, const DeviceStep& step, int64_t rows,
-              const AttendShape& shape, const KvView& kv) {
-  const int64_t warps = rows * shape.kv_heads * ((shape.dim_k + 31) / 32 + (shape.dim_v + 31) / 32);
+void attend_inputs(cudaStream_t s, const AttendInputs& in, const DeviceStep& step, int64_t rows,
+                   const AttendShape& shape, const KvView& kv) {
+  const int64_t warps = rows * ((in.q.x ? shape.heads : 0) + 2 * shape.kv_heads);
   if (warps == 0) return;
-  write_kv_kernel<<<blocks(warps, kWriteThreads / 32), kWriteThreads, 0, s>>>(k, v, step, rows, shape, kv);
-  launched("write_kv");
+  inputs_kernel<<<blocks(warps, kInputWarps), 32 * kInputWarps, 0, s>>>(in, step, rows, shape, kv);
+  launched("attend_inputs");
 }
 
 int64_t attend_scratch_floats(const AttendShape& shape, int64_t rows, int64_t parts) {

@@ -71,6 +71,24 @@ __device__ double softplus(double x) {
   return x > 20 ? x : log1p(exp(x));
 }
 
+/// l2_norm of staged keys and queries: a warp a row, `width` float4 each (zeros behind the head).
+__device__ void normalise_rows(float4* keys, float4* queries, int tokens, int width, float eps) {
+  for (int i = threadIdx.x / 32; i < 2 * tokens; i += kDeltaThreads / 32) {
+    float4* const row = (i < tokens ? keys + i * width : queries + (i - tokens) * width);
+    double sum = 0;
+    for (int c = threadIdx.x % 32; c < width; c += 32) {
+      const float4 v = row[c];
+      sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    }
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+    const auto factor = static_cast<float>(1.0 / fmax(sqrt(sum), static_cast<double>(eps)));
+    for (int c = threadIdx.x % 32; c < width; c += 32) {
+      const float4 v = row[c];
+      row[c] = {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
+    }
+  }
+}
+
 /// kChunks chunks of 4 * kLanes floats hold a row: head_dim <= 32 * kChunks.
 template <int kChunks>
 __global__ void __launch_bounds__(kDeltaThreads)
@@ -98,10 +116,13 @@ __global__ void __launch_bounds__(kDeltaThreads)
     __syncthreads();  // the tokens before are no longer read
     for (int i = threadIdx.x; i < tokens * (kWidth / 4); i += kDeltaThreads) {
       const int t = i / (kWidth / 4), chunk = i % (kWidth / 4);
-      const int64_t at = (first + t) * a.k_heads * dim + k_head * dim + 4 * chunk;
+      const int64_t at = k_head * dim + 4 * chunk;
       const bool inside = 4 * chunk < dim;
-      keys[t][chunk] = inside ? *reinterpret_cast<const float4*>(a.k + at) : float4{0, 0, 0, 0};
-      queries[t][chunk] = inside ? *reinterpret_cast<const float4*>(a.q + at) : float4{0, 0, 0, 0};
+      const auto load = [&](const float* row, int64_t stride) {
+        return inside ? *reinterpret_cast<const float4*>(row + (first + t) * stride + at) : float4{0, 0, 0, 0};
+      };
+      keys[t][chunk] = load(a.k, a.k_stride);
+      queries[t][chunk] = load(a.q, a.q_stride);
     }
     if (threadIdx.x < tokens) {
       const int64_t at = (first + threadIdx.x) * a.v_heads + head;
@@ -110,9 +131,13 @@ __global__ void __launch_bounds__(kDeltaThreads)
       betas[threadIdx.x] = sigmoid(a.beta[at]);
     }
     __syncthreads();
+    if (a.normalise) {
+      normalise_rows(&keys[0][0], &queries[0][0], tokens, kWidth / 4, a.eps);
+      __syncthreads();
+    }
     for (int t = 0; t < tokens; ++t) {
-      const int64_t at = (first + t) * a.v_heads * dim + static_cast<int64_t>(head) * dim + row;
-      const float v = alive ? a.v[at] : 0.0f;
+      const int64_t in_row = static_cast<int64_t>(head) * dim + row;
+      const float v = alive ? a.v[(first + t) * a.v_stride + in_row] : 0.0f;
       const float decay = decays[t];
       float memory = 0;
 #pragma unroll
@@ -130,7 +155,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
         read += s[c].x * q.x + s[c].y * q.y + s[c].z * q.z + s[c].w * q.w;
       }
       read = lanes_sum(read);
-      if (alive && lane == 0) out[at] = read * inverse_root;
+      if (alive && lane == 0) out[(first + t) * a.v_heads * dim + in_row] = read * inverse_root;
     }
   }
   for (int c = 0; c < kChunks; ++c) {

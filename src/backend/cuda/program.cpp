@@ -66,7 +66,7 @@ CudaProgram::CudaProgram(Machine& machine, const ProgramLimits& limits, bool fus
       limits_(limits),
       fuse_(fuse),
       walk_(make_walk(*machine.plan, machine.weights, machine.tables,
-                      {.limits = limits, .multiprocessors = machine.multiprocessors, .fuse = fuse})),
+                      {.limits = limits, .gpu = machine.gpu, .fuse = fuse})),
       arena_(static_cast<size_t>(walk_.arena_bytes)),
       counters_(static_cast<size_t>(walk_.counters) * 4) {
   for (const Buffer& b : walk_.buffers) buffers_.push_back(arena_.data() + b.offset);

@@ -13,7 +13,7 @@ namespace tern::cuda {
 struct Machine {
   const Plan* plan = nullptr;
   Stream stream;
-  int multiprocessors = 1;
+  Gpu gpu;
   bool graphs = true;
   Weights weights;
   Tables tables;

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "backend/cuda/readings.h"
 #include "backend/placement.h"
 #include "base/checked.h"
 #include "base/error.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int64_t kAlign = 256;
 constexpr int64_t kMostRotation = 4096;  // block that prepare() takes
+constexpr int64_t kTileRows = 16;        // rows of a sequence, on average, from which tiles of queries pay
 
 /// Parts of a row's context, so that a few rows fill the GPU: about two blocks a multiprocessor.
 int64_t attend_parts(const AttendShape& shape, int64_t rows, int multiprocessors) {
@@ -24,10 +26,12 @@ int64_t attend_parts(const AttendShape& shape, int64_t rows, int multiprocessors
 class Expander {
  public:
   Expander(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options, Walk& walk)
-      : plan_(plan), weights_(weights), tables_(tables), options_(options), w_(walk) {
+      : plan_(plan), weights_(weights), tables_(tables), options_(options), readings_(plan, options.fuse), w_(walk) {
     for (const ValInfo& v : plan.vals) w_.buffers.push_back({.row_bytes = v.cols * 4, .outputs = v.outputs_only});
-    for (size_t i = 0; i < plan.ops.size(); ++i) w_.fused_into.push_back(static_cast<int32_t>(i));
-    done_.resize(plan.ops.size());
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      w_.fused_into.push_back(readings_.done_by(i));
+      done_.push_back(readings_.absorbed(i));
+    }
   }
 
   void expand() {
@@ -88,20 +92,27 @@ class Expander {
       glu(l.stream, kind, l.at(x), l.at(y), l.rows_of(o), n, gate_cols, l.at(out));
     });
   }
-  void add(const Op& op, const RopeArgs& a) {
-    const RopeTable& t = plan_.ropes[static_cast<size_t>(a.table)];
+  /// The angles of the Step's rows under a rope table, made at first use.
+  int32_t angles_of(int32_t table) {
+    const RopeTable& t = plan_.ropes[static_cast<size_t>(table)];
     const auto pairs = static_cast<int64_t>(t.freq.size());
-    int32_t& angles = angles_.emplace(a.table, -1).first->second;
+    int32_t& angles = angles_.emplace(table, -1).first->second;
     if (angles < 0) {
       angles = buffer(pairs * 8, false);
       push({}, {angles},
-           [freq = tables_.freqs[static_cast<size_t>(a.table)], pairs, magnitude = t.magnitude,
+           [freq = tables_.freqs[static_cast<size_t>(table)], pairs, magnitude = t.magnitude,
             out = angles](const Launch& l) {
              rope_angles(l.stream, freq, pairs, magnitude, l.step.positions, l.rows, l.at<float2>(out));
            });
     }
+    return angles;
+  }
+  void add(const Op& op, const RopeArgs& a) {
+    const RopeTable& t = plan_.ropes[static_cast<size_t>(a.table)];
+    const int32_t angles = angles_of(a.table);
     push({op.inputs[0].id, angles}, {op.out.id},
-         [x = op.inputs[0].id, angles, out = op.out.id, pairs, a, neox = t.neox, n = cols(op.out)](const Launch& l) {
+         [x = op.inputs[0].id, angles, out = op.out.id, pairs = static_cast<int64_t>(t.freq.size()), a, neox = t.neox,
+          n = cols(op.out)](const Launch& l) {
            const RopeShape shape{.rows = l.rows, .cols = n, .head_dim = a.head_dim, .pairs = pairs, .neox = neox};
            rope(l.stream, l.at(x), l.at<const float2>(angles), shape, l.at(out));
          });
@@ -113,10 +124,6 @@ class Expander {
     });
   }
   void add(const Op& op, const RotateArgs& a) {
-    if (!a.inverse && options_.fuse && only_products_read(op.out)) {
-      rotated_.emplace(op.out.id, op_);
-      return;
-    }
     push(op, [r = rotation(a), a, x = op.inputs[0].id, out = op.out.id, n = cols(op.out), o = outputs(op.out)](
                  const Launch& l) { rotate(l.stream, l.at(x), l.rows_of(o), n, r, a.inverse, l.at(out)); });
   }
@@ -139,15 +146,6 @@ class Expander {
             .width = a.width,
             .signs = a.signs < 0 ? nullptr : tables_.signs[static_cast<size_t>(a.signs)]};
   }
-  bool only_products_read(Val v) const {
-    if (v == plan_.logits) return false;
-    return std::all_of(plan_.ops.begin(), plan_.ops.end(), [&](const Op& op) {
-      const bool product =
-          std::holds_alternative<LinearArgs>(op.args) || std::holds_alternative<ExpertLinearArgs>(op.args);
-      return product || std::find(op.inputs.begin(), op.inputs.end(), v) == op.inputs.end();
-    });
-  }
-
   /// Activations as a product reads them.
   struct Rounded {
     int32_t buffer = -1;
@@ -162,9 +160,9 @@ class Expander {
   const Rounded& rounded(Val x, quant::Activation rule, int64_t width) {
     const auto key = std::make_tuple(x.id, rule, width);
     if (const auto known = rounded_.find(key); known != rounded_.end()) return known->second;
-    const auto turned = rotated_.find(x.id);
-    const Op* turn = turned == rotated_.end() ? nullptr : &plan_.ops[static_cast<size_t>(turned->second)];
-    const Val source = turn ? turn->inputs[0] : x;
+    const Reading reading = readings_.of(static_cast<size_t>(op_), x, width);
+    const Val source = reading.source;
+    const bool turn = reading.rotate >= 0;
     const int64_t copies = cols(x) / width;
     const bool o = outputs(x);
     Rounded r{.layout = {.rule = rule, .cols = width, .capacity = most_rows(o) * copies}};
@@ -173,10 +171,7 @@ class Expander {
     } else {
       r.buffer = buffer(0, o, static_cast<int64_t>(prepared_bytes(rule, width, r.layout.capacity)));
       Rotation by;
-      if (turn) {
-        by = rotation(std::get<RotateArgs>(turn->args));
-        w_.fused_into[static_cast<size_t>(turned->second)] = op_;
-      }
+      if (turn) by = rotation(std::get<RotateArgs>(plan_.ops[static_cast<size_t>(reading.rotate)].args));
       push({source.id}, {r.buffer}, [r, by, source = source.id, copies, o](const Launch& l) {
         prepare(l.stream, l.at(source), l.rows_of(o) * copies, by, r.at(l));
       });
@@ -313,15 +308,67 @@ class Expander {
                          .k_heads = a.k_heads,
                          .v_heads = a.v_heads,
                          .head_dim = a.head_dim};
-    push(op, [args, state = a.state, in = op.inputs, out = op.out.id](const Launch& l) {
-      DeltaArgs now = args;
-      now.q = l.at(in[0].id);
-      now.k = l.at(in[1].id);
-      now.v = l.at(in[2].id);
-      now.alpha = l.at(in[3].id);
-      now.beta = l.at(in[4].id);
-      delta_rule(l.stream, now, l.step, l.seqs, l.cache->state(state), l.at(out));
+    std::array<Reading, 3> r;
+    std::vector<int32_t> reads{op.inputs[3].id, op.inputs[4].id};
+    for (size_t i = 0; i < r.size(); ++i) {
+      r[i] = readings_.of(static_cast<size_t>(op_), op.inputs[i], a.head_dim);
+      reads.push_back(r[i].source.id);
+    }
+    const bool normalise = r[0].normalise;
+    push(std::move(reads), {op.out.id},
+         [args, r, normalise, state = a.state, alpha = op.inputs[3].id, beta = op.inputs[4].id,
+          out = op.out.id](const Launch& l) {
+           DeltaArgs now = args;
+           const auto at = [&](size_t i) { return l.at(r[i].source.id) + r[i].offset; };
+           now.q = at(0), now.k = at(1), now.v = at(2);
+           now.q_stride = r[0].row_stride, now.k_stride = r[1].row_stride, now.v_stride = r[2].row_stride;
+           now.normalise = normalise;
+           now.eps = r[0].eps;
+           now.alpha = l.at(alpha);
+           now.beta = l.at(beta);
+           delta_rule(l.stream, now, l.step, l.seqs, l.cache->state(state), l.at(out));
+         });
+  }
+  /// Keys and values into their pages, queries into a buffer, which is returned.
+  int32_t add_attend_inputs(const Op& op, const AttendArgs& a, const AttendShape& shape) {
+    struct Input {
+      Reading r;
+      const float* norm = nullptr;
+      int32_t angles = -1;
+      HeadInput at(const Launch& l) const {
+        return {.x = l.at(r.source.id) + r.offset,
+                .row_stride = r.row_stride,
+                .head_stride = r.head_stride,
+                .norm = norm,
+                .eps = r.eps,
+                .angles = angles < 0 ? nullptr : l.at<const float2>(angles)};
+      }
+    };
+    std::array<Input, 3> in;
+    std::vector<int32_t> reads, writes;
+    int64_t pairs = 0;
+    bool neox = true;
+    for (size_t i = 0; i < in.size(); ++i) {
+      in[i].r = readings_.of(static_cast<size_t>(op_), op.inputs[i], i < 2 ? a.head_dim_k : a.head_dim_v);
+      in[i].norm = weights_.vector(in[i].r.norm);
+      reads.push_back(in[i].r.source.id);
+      if (in[i].r.rope < 0) continue;
+      in[i].angles = angles_of(in[i].r.rope);
+      reads.push_back(in[i].angles);
+      pairs = static_cast<int64_t>(plan_.ropes[static_cast<size_t>(in[i].r.rope)].freq.size());
+      neox = plan_.ropes[static_cast<size_t>(in[i].r.rope)].neox;
+    }
+    const bool as_is = in[0].r.source == op.inputs[0];
+    if (!as_is) writes.push_back(op.inputs[0].id);
+    push(std::move(reads), std::move(writes), [=, layer = a.cache, q_out = op.inputs[0].id](const Launch& l) {
+      AttendInputs inputs{.q = {}, .k = in[1].at(l), .v = in[2].at(l), .pairs = pairs, .neox = neox};
+      if (!as_is) {
+        inputs.q = in[0].at(l);
+        inputs.q_out = l.at(q_out);
+      }
+      attend_inputs(l.stream, inputs, l.step, l.rows, shape, l.cache->kv(layer));
     });
+    return op.inputs[0].id;
   }
   void add(const Op& op, const AttendArgs& a) {
     if (a.head_dim_k % 8 != 0 || a.head_dim_v % 8 != 0 || std::max(a.head_dim_k, a.head_dim_v) > kMostHeadDim)
@@ -329,19 +376,19 @@ class Expander {
            a.head_dim_v, kMostHeadDim);
     const AttendShape shape{
         .heads = a.heads, .kv_heads = a.kv_heads, .dim_k = a.head_dim_k, .dim_v = a.head_dim_v, .scale = a.scale};
-    const int32_t k = op.inputs[1].id, v = op.inputs[2].id;
-    push({k, v}, {}, [=, layer = a.cache](const Launch& l) {
-      write_kv(l.stream, l.at(k), l.at(v), l.step, l.rows, shape, l.cache->kv(layer));
-    });
+    const int32_t queries = add_attend_inputs(op, a, shape);
     int64_t floats = 0;
     for (int64_t rows = 1; rows <= options_.limits.rows; ++rows)
       floats =
-          std::max(floats, attend_scratch_floats(shape, rows, attend_parts(shape, rows, options_.multiprocessors)));
+          std::max(floats, attend_scratch_floats(shape, rows, attend_parts(shape, rows, options_.gpu.multiprocessors)));
     w_.counters = std::max(w_.counters, attend_counters(shape, options_.limits.rows));
     const int32_t scratch = buffer(0, false, 4 * floats);
-    push({op.inputs[0].id}, {op.out.id, scratch},
-         [=, q = op.inputs[0].id, out = op.out.id, layer = a.cache, n = options_.multiprocessors](const Launch& l) {
-           attend(l.stream, l.at(q), l.step, l.rows, shape, l.cache->kv(layer), attend_parts(shape, l.rows, n),
+    push({queries}, {op.out.id, scratch},
+         [=, q = queries, out = op.out.id, layer = a.cache, gpu = options_.gpu](const Launch& l) {
+           const KvView& kv = l.cache->kv(layer);
+           if (l.rows >= kTileRows * l.seqs && attend_tiles_supports(shape, kv, gpu.compute_capability))
+             return attend_tiles(l.stream, l.at(q), l.step, l.rows, l.seqs, shape, kv, l.at(out));
+           attend(l.stream, l.at(q), l.step, l.rows, shape, kv, attend_parts(shape, l.rows, gpu.multiprocessors),
                   l.at(scratch), l.counters, l.at(out));
          });
   }
@@ -350,11 +397,11 @@ class Expander {
   const Weights& weights_;
   const Tables& tables_;
   const WalkOptions& options_;
+  const Readings readings_;
   Walk& w_;
   int32_t op_ = 0;
-  std::vector<bool> done_;              // ops that an earlier node computes
-  std::map<int32_t, int32_t> angles_;   // rope table -> buffer
-  std::map<int32_t, int32_t> rotated_;  // val -> the rotate op that is part of its readers
+  std::vector<bool> done_;             // ops that an earlier node computes
+  std::map<int32_t, int32_t> angles_;  // rope table -> buffer
   std::map<std::tuple<int32_t, quant::Activation, int64_t>, Rounded> rounded_;
   std::map<int32_t, Grouped> grouped_;
 };

@@ -42,9 +42,14 @@ struct Buffer {
   int64_t offset = 0;
 };
 
+/// What choices depend on.
+struct Gpu {
+  int multiprocessors = 1, compute_capability = 0;  // 90: sm_90
+};
+
 struct WalkOptions {
   ProgramLimits limits;
-  int multiprocessors = 1;  // of the GPU
+  Gpu gpu;
   bool fuse = true;
 };
 
