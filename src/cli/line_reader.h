@@ -1,5 +1,6 @@
 // Reads what a person types: one line with editing and history where the terminal can, several between """ marks.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

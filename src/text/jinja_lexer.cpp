@@ -273,7 +273,7 @@ class Lexer {
     if (op == kOperators.end()) {
       std::size_t end = pos_;
       next_char(source_, end);
-      fail(fmt::format("unexpected character {}", quoted(source_.substr(pos_, end - pos_))));
+      fail(fmt::format("unexpected character {}", quote(source_.substr(pos_, end - pos_))));
     }
     if (*op == "(" || *op == "[" || *op == "{") {
       open += *op == "(" ? ')' : *op == "[" ? ']' : '}';

@@ -263,7 +263,7 @@ std::vector<std::string_view> split_at(std::string_view s, std::string_view sepa
   return parts;
 }
 
-std::string quoted(std::string_view s) {
+std::string quote(std::string_view s) {
   const char quote = s.find('\'') != s.npos && s.find('"') == s.npos ? '"' : '\'';
   std::string out(1, quote);
   for (std::size_t pos = 0; pos < s.size();) {

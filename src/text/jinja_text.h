@@ -45,7 +45,7 @@ std::vector<std::string_view> split_space(std::string_view s, std::int64_t limit
 std::vector<std::string_view> split_at(std::string_view s, std::string_view separator, std::int64_t limit,
                                        bool from_right);
 /// repr() of a string, with quotes.
-std::string quoted(std::string_view s);
+std::string quote(std::string_view s);
 std::string escape_html(std::string_view s);
 
 }  // namespace tern::text::jinja

@@ -121,7 +121,7 @@ Value find(Bound& b) {
 template <bool kFromRight>
 Value index(Bound& b) {
   const std::int64_t at = position_of<kFromRight>(b);
-  if (at < 0) raise("index() does not find {}", quoted(b.text(1)));
+  if (at < 0) raise("index() does not find {}", quote(b.text(1)));
   return Value::integer(at);
 }
 

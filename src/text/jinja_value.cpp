@@ -85,7 +85,7 @@ void Walk::append(std::string& out, const Value& value, int depth) {
   heap_.reserve(out.size());
   if (const Text* text = value.text()) {
     heap_.touch(text->bytes.size());
-    out += text->markup ? "Markup(" + quoted(text->bytes) + ")" : quoted(text->bytes);
+    out += text->markup ? "Markup(" + quote(text->bytes) + ")" : quote(text->bytes);
   } else if (const List* list = value.list()) {
     append_list(out, *list, depth);
   } else if (const Dict* dict = value.dict()) {
