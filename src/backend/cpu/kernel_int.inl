@@ -1,5 +1,9 @@
 // The integer products: panels of kLanes rows packed as (Codes, Scales), activations rounded by a rule.
 //
+// A unit's scales lie behind its codes where the pair fills whole cache lines, else behind all codes of the panel. One
+// stream of memory is read faster than two: from memory with two threads, Q4_0 45 -> 64 GB/s, Q8_0 57 -> 70, Q6_K 54
+// -> 68, Q4_K 53 -> 67, PTQ1_0 47 -> 53; but codes across line ends cost base-3 TQ2_0 3%.
+//
 // One activation row: each unit is unpacked in registers and multiplied at once; four columns of the activation are
 // broadcast to all lanes, so nothing is added across lanes. More rows: kPanelColumns columns of kTilePanels panels are
 // unpacked to bytes in the L1 cache and reused by every activation row, kTileActs at a time.
@@ -48,10 +52,15 @@ struct Product {
   static constexpr bool kRaw = Codes::kHasRaw && !Simd::kSignedBytes && kSegmentSteps >= 4 * Codes::kSteps;
   static constexpr int kWays = kRaw ? Codes::kSteps : kForLatency > kForRange ? kForLatency : kForRange;
 
-  static int64_t codes_bytes(int64_t cols) { return cols / kUnit * Codes::kUnitBytes; }
+  static constexpr bool kInterleaved = (Codes::kUnitBytes + Scales::kUnitBytes) % 64 == 0;
+  static constexpr int kCodesStride = Codes::kUnitBytes + (kInterleaved ? Scales::kUnitBytes : 0);
+  static constexpr int kScalesStride = kInterleaved ? kCodesStride : Scales::kUnitBytes;
+
   static int64_t panel_bytes(int64_t cols) {
-    return round_up(codes_bytes(cols) + cols / kUnit * Scales::kUnitBytes, 64);
+    return round_up(cols / kUnit * (Codes::kUnitBytes + Scales::kUnitBytes), 64);
   }
+  /// Of the first unit, from the start of the panel.
+  static int64_t scales_offset(int64_t cols) { return (kInterleaved ? 1 : cols / kUnit) * Codes::kUnitBytes; }
   static bool supports(int64_t, int64_t cols) noexcept { return cols % kUnit == 0; }
   static size_t packed_bytes(int64_t rows, int64_t cols) noexcept {
     return static_cast<size_t>(parts(rows, kLanes) * panel_bytes(cols));
@@ -63,7 +72,7 @@ void pack_panel(const std::byte* rows_bytes, int64_t rows, int64_t cols, std::by
   using Block = typename P::Block;
   constexpr int kBlocks = P::kUnit / Block::kElements;
   const int64_t row_bytes = cols / Block::kElements * static_cast<int64_t>(sizeof(Block));
-  std::byte* scales = panel + P::codes_bytes(cols);
+  std::byte* scales = panel + P::scales_offset(cols);
   for (int64_t u = 0; u < cols / P::kUnit; ++u) {
     for (int r = 0; r < kLanes; ++r) {
       UnitRow unit;
@@ -73,8 +82,8 @@ void pack_panel(const std::byte* rows_bytes, int64_t rows, int64_t cols, std::by
       } else {
         unit = {};  // lanes past the last row: never stored
       }
-      P::Codes::put(unit.codes, panel + u * P::Codes::kUnitBytes, r);
-      P::Scales::put(unit, scales + u * P::Scales::kUnitBytes, r);
+      P::Codes::put(unit.codes, panel + u * P::kCodesStride, r);
+      P::Scales::put(unit, scales + u * P::kScalesStride, r);
     }
   }
 }
@@ -191,26 +200,28 @@ TERN_INLINE inline Float unit_product(const std::byte* codes, const std::byte* s
   return P::kRow ? Simd::add(total, group) : total;
 }
 
-/// Bytes ahead of the codes being multiplied that are asked for: at 36 GB/s a thread has 5 KB on their way. The scales
-/// of a panel are asked for one panel ahead; without that each panel begins with misses that nothing predicts (PTQ1_0
-/// from memory: 8 GB/s without, 27 with, one thread beside a busy neighbour).
+/// Bytes ahead of the codes being multiplied that are asked for: at 36 GB/s a thread has 5 KB on their way. Scales with
+/// a stream of their own are asked for one panel ahead; without that each panel begins with misses that nothing
+/// predicts (PTQ1_0 from memory: 8 GB/s without, 27 with, one thread beside a busy neighbour).
 constexpr int kPrefetch = 6144;
 
 template <typename P>
 void matvec(const MatmulArgs& a) {
   const Matrix& w = *a.w;
   const ActRow<P> x(a.act, ActOffsets(P::kRule, w.cols));
-  const int64_t units = w.cols / P::kUnit, panel_bytes = P::panel_bytes(w.cols), codes_bytes = P::codes_bytes(w.cols);
+  const int64_t units = w.cols / P::kUnit, panel_bytes = P::panel_bytes(w.cols);
   for (int64_t row = a.row_begin; row < a.row_end; row += kLanes) {
     const std::byte* codes = w.data + row / kLanes * panel_bytes;
-    const std::byte* scales = codes + codes_bytes;
+    const std::byte* scales = codes + P::scales_offset(w.cols);
     Float total = Simd::zero_f();
     for (int64_t u = 0; u < units; ++u) {
-      for (int i = 0; i < P::Codes::kUnitBytes; i += 64) Simd::prefetch(codes + kPrefetch + i);
-      for (int i = 0; i < P::Scales::kUnitBytes; i += 64) Simd::prefetch(scales + panel_bytes + i);
+      for (int i = 0; i < P::kCodesStride; i += 64) Simd::prefetch(codes + kPrefetch + i);
+      if constexpr (!P::kInterleaved) {
+        for (int i = 0; i < P::kScalesStride; i += 64) Simd::prefetch(scales + panel_bytes + i);
+      }
       total = unit_product<P>(codes, scales, x, u, total);
-      codes += P::Codes::kUnitBytes;
-      scales += P::Scales::kUnitBytes;
+      codes += P::kCodesStride;
+      scales += P::kScalesStride;
     }
     store_rows(a.out + row, a.row_end - row, finished<P>(total, w, x.scales));
   }
@@ -249,8 +260,8 @@ void unpack(const std::byte* codes, const std::byte* scales, int64_t units, Unpa
       if constexpr (Scales::kOffset) Simd::store_f(to.offsets + segment * kLanes, Scales::offset(scales, scale));
     }
     out += P::kUnit / 4 * kVector;
-    codes += Codes::kUnitBytes;
-    scales += Scales::kUnitBytes;
+    codes += P::kCodesStride;
+    scales += P::kScalesStride;
   }
 }
 
@@ -380,7 +391,7 @@ template <typename P>
 void panels_product(const MatmulArgs& a, const ActOffsets& at, int64_t row, int64_t first, int64_t acts) {
   constexpr int kPanels = Simd::kTilePanels;
   const Matrix& w = *a.w;
-  const int64_t panel_bytes = P::panel_bytes(w.cols), codes_bytes = P::codes_bytes(w.cols);
+  const int64_t panel_bytes = P::panel_bytes(w.cols), scales_offset = P::scales_offset(w.cols);
   const int64_t panels = parts(a.row_end - row, kLanes) < kPanels ? parts(a.row_end - row, kLanes) : kPanels;
   alignas(64) float sums[kActChunk * kPanels * kLanes];
   for (int64_t i = 0; i < acts * kPanels * kLanes; ++i) sums[i] = 0;
@@ -390,8 +401,8 @@ void panels_product(const MatmulArgs& a, const ActOffsets& at, int64_t row, int6
     for (int p = 0; p < kPanels; ++p) {
       const std::byte* panel = w.data + (row / kLanes + (p < panels ? p : 0)) * panel_bytes;
       const int64_t unit = column / P::kUnit;
-      unpack<P>(panel + unit * P::Codes::kUnitBytes, panel + codes_bytes + unit * P::Scales::kUnitBytes,
-                cols / P::kUnit, unpacked[p]);
+      unpack<P>(panel + unit * P::kCodesStride, panel + scales_offset + unit * P::kScalesStride, cols / P::kUnit,
+                unpacked[p]);
     }
     const TileArgs t{.act = a.act + first * at.row_bytes,
                      .at = &at,

@@ -1,5 +1,6 @@
-// How the scales of a panel are kept, and what a file's block holds: the other half of a tuned layout. A unit's scales
-// lie behind all codes of the panel: weight = (code - bias) * scale + offset, one scale a kSegment columns.
+// How the scales of a panel are kept, and what a file's block holds: the other half of a tuned layout.
+// weight = (code - bias) * scale + offset, one scale a kSegment columns.
+// bias) * scale + offset, one scale a kSegment columns.
 #pragma once
 #include "backend/cpu/kernel_codes.inl"
 
@@ -40,24 +41,30 @@ struct HalfScale {
 };
 
 /// An f16 scale and an f16 offset a segment of 32 (Q4_1, Q5_1).
+template <int U>
 struct HalfScaleOffset {
-  static constexpr int kSegment = 32, kUnitBytes = kLanes * 4;
+  static constexpr int kSegment = 32, kPair = kLanes * 4, kUnitBytes = U / 32 * kPair;
   static constexpr bool kOffset = true, kScaled = true;
   static void put(const UnitRow& r, std::byte* unit, int row) {
-    put_half(unit, row, r.d[0]);
-    put_half(unit + kLanes * 2, row, r.m[0]);
+    for (int s = 0; s < U / 32; ++s) {
+      put_half(unit + s * kPair, row, r.d[s]);
+      put_half(unit + s * kPair + kLanes * 2, row, r.m[s]);
+    }
   }
-  static Float scale(const std::byte* unit, int) { return Simd::load_f16(unit); }
-  static Float offset(const std::byte* unit, int) { return Simd::load_f16(unit + kLanes * 2); }
+  static Float scale(const std::byte* unit, int s) { return Simd::load_f16(unit + s * kPair); }
+  static Float offset(const std::byte* unit, int s) { return Simd::load_f16(unit + s * kPair + kLanes * 2); }
 };
 
 /// 2^(e - 128) from one byte a segment of 32 (MXFP4); e = 0 and 1 are subnormal, 255 is 2^127.
+template <int U>
 struct ExponentScale {
-  static constexpr int kSegment = 32, kUnitBytes = kLanes;
+  static constexpr int kSegment = 32, kUnitBytes = U / 32 * kLanes;
   static constexpr bool kOffset = false, kScaled = true;
-  static void put(const UnitRow& r, std::byte* unit, int row) { unit[row] = static_cast<std::byte>(r.d[0]); }
-  static Float scale(const std::byte* unit, int) {
-    const Int e = Simd::lanes_u8(unit);
+  static void put(const UnitRow& r, std::byte* unit, int row) {
+    for (int s = 0; s < U / 32; ++s) unit[s * kLanes + row] = static_cast<std::byte>(r.d[s]);
+  }
+  static Float scale(const std::byte* unit, int s) {
+    const Int e = Simd::lanes_u8(unit + s * kLanes);
     const Int minus_one = Simd::splat8(-1);  // -1 in every lane
     const Int normal = Simd::shl<23>(Simd::add32(e, minus_one));
     const Int subnormal = Simd::shl<21>(Simd::sub32(e, minus_one));
@@ -70,7 +77,8 @@ template <int S, bool kMinimum>
 struct GroupScale {
   static constexpr int kSegment = S, kGroups = 256 / S;
   static constexpr int kHead = kLanes * 2, kGroupBytes = kGroups * kLanes;
-  static constexpr int kUnitBytes = (kMinimum ? 2 : 1) * (kHead + kGroupBytes);
+  /// Whole cache lines, so that units of codes and scales can alternate.
+  static constexpr int kUnitBytes = ((kMinimum ? 2 : 1) * (kHead + kGroupBytes) + 63) / 64 * 64;
   static constexpr bool kOffset = kMinimum, kScaled = true;
   static constexpr int kMinima = kHead + kGroupBytes;
   static void put(const UnitRow& r, std::byte* unit, int row) {
