@@ -63,6 +63,7 @@ class CudaBackend final : public Backend {
   void copy_page(int32_t from, int32_t to) override { machine_->cache.copy_page(machine_->stream.get(), from, to); }
   void set_trace(std::function<void(const OpTrace&)> sink) override { trace_ = std::move(sink); }
   std::vector<OpReport> report() const override;
+  double wait_seconds() const { return machine_->wait_seconds; }
 
  private:
   void load_tables(const Plan& plan);
@@ -142,6 +143,12 @@ uint64_t cuda_free_memory(int device) noexcept {
     return 0;
   }
   return free;
+}
+
+double cuda_wait_seconds(const Backend& backend) {
+  const auto* cuda = dynamic_cast<const CudaBackend*>(&backend);
+  CHECK(cuda, "not a CUDA backend");
+  return cuda->wait_seconds();
 }
 
 }  // namespace tern

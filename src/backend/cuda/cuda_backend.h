@@ -19,4 +19,7 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
 /// What GPU memory a model may take, before anything is loaded; 0 when there is no GPU to ask.
 uint64_t cuda_free_memory(int device = 0) noexcept;
 
+/// Of the last Step of a CUDA backend: seconds that the host waited for the GPU. The rest of the Step was the host's.
+double cuda_wait_seconds(const Backend& backend);
+
 }  // namespace tern

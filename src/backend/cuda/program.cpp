@@ -147,7 +147,9 @@ void CudaProgram::fetch(const Launch& launch, std::span<float> logits) {
   void* const to = pinned ? static_cast<void*>(logits_.data()) : logits.data();
   if (n > 0)
     check(cudaMemcpyAsync(to, launch.at(v.id), n * 4, cudaMemcpyDeviceToHost, launch.stream), "fetching logits");
+  const auto start = std::chrono::steady_clock::now();
   machine_.stream.wait();
+  machine_.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (pinned) std::memcpy(logits.data(), to, n * 4);
 }
 

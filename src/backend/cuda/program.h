@@ -19,6 +19,7 @@ struct Machine {
   Tables tables;
   DeviceMemory table_memory;
   CacheMemory cache;
+  double wait_seconds = 0;  // of the last Step: the host had nothing to do
 };
 
 /// A Step in page-locked memory and its copy on the GPU: one transfer a Step, always to the same address.
