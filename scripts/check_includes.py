@@ -16,7 +16,8 @@ ALLOWED = {
     "cache": {"base", "plan", "backend"},
     "engine": {"base", "gguf", "quant", "plan", "models", "backend", "cache", "text"},
     "synth": {"base", "gguf", "quant", "text"},
-    "cli": {"base", "gguf", "quant", "plan", "models", "backend", "cache", "engine", "text", "synth"},
+    "measure": {"base"},
+    "cli": {"base", "gguf", "quant", "plan", "models", "backend", "cache", "engine", "text", "synth", "measure"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.M)
 

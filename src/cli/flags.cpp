@@ -236,6 +236,11 @@ void ModelFlags::declare(FlagSet& set, bool positional_model) {
   set.option("-t,--threads", threads, "threads (0: the physical cores this process may use)")
       .between(0, 1024)
       .environment("LLAMA_ARG_THREADS");
+  declare_engine(set);
+  set.group("Options");
+}
+
+void ModelFlags::declare_engine(FlagSet& set) {
   set.option("-b,--batch-size", batch, "tokens of a prompt read in one batch")
       .between(1, 65536)
       .environment("LLAMA_ARG_BATCH");
@@ -253,7 +258,6 @@ void ModelFlags::declare(FlagSet& set, bool positional_model) {
   set.option("--activations", activations, "native: rounded as the weights' format asks; f32: not rounded")
       .one_of({"native", "f32"});
   set.flag("-q,--quiet", quiet, "print nothing but the answer and errors");
-  set.group("Options");
 }
 
 std::unique_ptr<Model> ModelFlags::load(const Need& need) const {

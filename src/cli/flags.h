@@ -32,6 +32,8 @@ struct ModelFlags {
   bool quiet = false;
 
   void declare(FlagSet& set, bool positional_model);
+  /// All but the file, -c and -t, for a verb that has its own.
+  void declare_engine(FlagSet& set);
   /// Loads with a progress line on a terminal. `context` and `sequences`, `rows` when not 0 override what the flags
   /// say.
   struct Need {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -54,10 +55,20 @@ static_assert(sizeof(ContextParams) == 160 && offsetof(ContextParams, type_k) ==
               offsetof(ContextParams, n_threads) == 28);
 static_assert(sizeof(Batch) == 56);
 
-constexpr int32_t kTypeF32 = 0, kTypeF16 = 1, kLogError = 4;
+constexpr int32_t kTypeF16 = 1, kLogError = 4;
+constexpr int32_t kFlashOff = 0;
 
 void log_errors(int level, const char* text, void*) {
   if (level == kLogError) std::fputs(text, stderr);
+}
+
+/// The number of enum ggml_type. By name: a cache type that tern gains is an error here until libllama has it too.
+int32_t ggml_type(KvType type) {
+  constexpr std::array<std::pair<std::string_view, int32_t>, 4> kTypes{
+      {{"f32", 0}, {"f16", kTypeF16}, {"q4_0", 2}, {"q8_0", 8}}};
+  for (const auto& [name, number] : kTypes)
+    if (name == kv_type_name(type)) return number;
+  fail(ErrorCode::kUnsupported, "libllama has no cache of type {}: compare with f16", kv_type_name(type));
 }
 
 /// libllama.so, or the name with a version in it; libllama-common.so is another library.
@@ -95,6 +106,9 @@ struct Libllama::Api {
   float* (*llama_get_logits_ith)(void*, int32_t) = nullptr;
   void* (*llama_get_memory)(const void*) = nullptr;
   void (*llama_memory_clear)(void*, bool) = nullptr;
+  bool (*llama_memory_seq_rm)(void*, int32_t, int32_t, int32_t) = nullptr;
+  void (*llama_set_n_threads)(void*, int32_t, int32_t) = nullptr;
+  void (*llama_synchronize)(void*) = nullptr;
   const char* (*llama_version)() = nullptr;
   void (*ggml_backend_load_all_from_path)(const char*) = nullptr;
 
@@ -121,6 +135,9 @@ struct Libllama::Api {
     resolve(llama_get_logits_ith, "llama_get_logits_ith");
     resolve(llama_get_memory, "llama_get_memory");
     resolve(llama_memory_clear, "llama_memory_clear");
+    resolve(llama_memory_seq_rm, "llama_memory_seq_rm");
+    resolve(llama_set_n_threads, "llama_set_n_threads");
+    resolve(llama_synchronize, "llama_synchronize");
     resolve(llama_version, "llama_version");
     resolve(ggml_backend_load_all_from_path, "ggml_backend_load_all_from_path");
   }
@@ -176,7 +193,8 @@ std::string Libllama::version() const {
   return api_->llama_version();
 }
 
-LlamaModel::LlamaModel(const Libllama& library, const std::string& path, int32_t context, int threads)
+LlamaModel::LlamaModel(const Libllama& library, const std::string& path, int32_t context, int threads,
+                       const LlamaSettings& settings)
     : api_(*library.api_) {
   ModelParams model = api_.llama_model_default_params();
   model.lazy_mode = 0;
@@ -186,14 +204,18 @@ LlamaModel::LlamaModel(const Libllama& library, const std::string& path, int32_t
   n_vocab_ = api_.llama_vocab_n_tokens(vocabulary_);
   ContextParams c = api_.llama_context_default_params();
   c.n_ctx = static_cast<uint32_t>((context + 255) / 256 * 256);
-  c.n_batch = c.n_ctx;
-  c.n_ubatch = std::min<uint32_t>(512, c.n_batch);
   c.n_threads = c.n_threads_batch = threads;
-  c.n_outputs_max = 0;
-  c.n_outputs_max_per_seq = c.n_batch;
-  c.type_k = c.type_v = kTypeF32;
-  c.flash_attn_type = 0;
+  c.type_k = ggml_type(settings.k);
+  c.type_v = ggml_type(settings.v);
+  if (!settings.defaults) {
+    c.n_batch = c.n_ctx;
+    c.n_ubatch = std::min<uint32_t>(512, c.n_batch);
+    c.n_outputs_max = 0;
+    c.n_outputs_max_per_seq = c.n_batch;
+    c.flash_attn_type = kFlashOff;
+  }
   c.no_perf = true;
+  batch_ = static_cast<int32_t>(c.n_batch);
   context_ = api_.llama_init_from_model(model_, c);
   if (context_ == nullptr) {
     api_.llama_model_free(model_);
@@ -224,6 +246,35 @@ std::vector<int32_t> LlamaModel::tokenize(std::string_view text, bool add_specia
 void LlamaModel::clear() {
   api_.llama_memory_clear(api_.llama_get_memory(context_), true);
   position_ = 0;
+}
+
+bool LlamaModel::rewind(int32_t position) {
+  if (position >= position_) return true;
+  if (position > 0 && api_.llama_memory_seq_rm(api_.llama_get_memory(context_), 0, position, -1)) {
+    position_ = position;
+    return true;
+  }
+  clear();
+  return position == 0;
+}
+
+void LlamaModel::append(std::span<const int32_t> tokens) {
+  std::vector<int32_t> ids(tokens.begin(), tokens.end());
+  for (size_t done = 0; done < ids.size();) {
+    const size_t n = std::min(ids.size() - done, static_cast<size_t>(batch_));
+    Batch batch{};  // no positions, sequences or outputs named: behind the cache, of sequence 0, the last
+    batch.n_tokens = static_cast<int32_t>(n);
+    batch.token = ids.data() + done;
+    const int32_t code = api_.llama_decode(context_, batch);
+    if (code != 0) fail(ErrorCode::kUnsupported, "libllama's llama_decode of {} tokens failed with {}", n, code);
+    done += n;
+    position_ += batch.n_tokens;
+  }
+  api_.llama_synchronize(context_);
+}
+
+void LlamaModel::set_threads(int threads) {
+  api_.llama_set_n_threads(context_, threads, threads);
 }
 
 void LlamaModel::score(std::span<const int32_t> tokens,

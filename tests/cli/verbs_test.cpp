@@ -289,15 +289,6 @@ TEST(Run, AVocabularyLargerThanTheEmbeddingIsRefused) {
   EXPECT_NE(f.err.find("the vocabulary has 513 tokens, but the embedding 512 rows"), std::string::npos) << f.err;
 }
 
-TEST(Bench, MeasuresPromptAndGeneration) {
-  const Tiny tiny;
-  const json j = parsed(run_tern({"bench", "-m", tiny.path, "-p", "16", "-n", "4", "-r", "2", "--json"}));
-  ASSERT_EQ(j.size(), 2u);
-  EXPECT_EQ(j[0].at("test"), "pp16");
-  EXPECT_EQ(j[1].at("test"), "tg4");
-  for (const json& row : j) EXPECT_EQ(row.at("samples_ts").size(), 2u);
-}
-
 TEST(Transcode, WritesTheFileAndNamesIt) {
   const Tiny tiny("tiny-llama", TensorType::PTQ1_0);
   const std::string out = tiny.folder / "out.gguf";
