@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Everything else is cmake presets (CMakePresets.json).
-.PHONY: demo test deps deps-build build check format clean
+.PHONY: demo test bench deps deps-build build check format clean
 DEMO_QUESTION ?= What does "river" mean?
 
 demo: deps-build
@@ -11,6 +11,12 @@ test: deps
 	cmake --preset release -DTERN_TESTS=ON >/dev/null
 	cmake --build --preset release
 	ctest --preset release --timeout 900 -j $$(nproc)
+
+# Every row of docs/performance.md, on a machine that does nothing else; `bench/run.sh NAME` measures one.
+bench: deps
+	cmake --preset release >/dev/null
+	cmake --build --preset release --target tern
+	bench/run.sh
 
 deps:
 	scripts/deps.sh
