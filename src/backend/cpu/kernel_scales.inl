@@ -1,6 +1,5 @@
 // How the scales of a panel are kept, and what a file's block holds: the other half of a tuned layout.
 // weight = (code - bias) * scale + offset, one scale a kSegment columns.
-// bias) * scale + offset, one scale a kSegment columns.
 #pragma once
 #include "backend/cpu/kernel_codes.inl"
 
