@@ -246,19 +246,20 @@ __device__ void attend_tile(const TileArgs& a) {
 
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const __grid_constant__ TileArgs a) {
+  begin_kernel();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   attend_tile<kDim>(a);
 #endif
 }
 
 template <int kDim>
-void launch(cudaStream_t s, const TileArgs& a, int64_t rows) {
+void launch_tiles(cudaStream_t s, const TileArgs& a, int64_t rows) {
   static const cudaError_t raised = cudaFuncSetAttribute(
       attend_tiles_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kShared<kDim>));
   check_launch(raised, "attend_tiles");
   const int64_t rows_a_tile = kVectors / (a.shape.heads / a.shape.kv_heads);
   const dim3 grid(static_cast<unsigned>(rows / rows_a_tile + a.n_seqs), static_cast<unsigned>(a.shape.kv_heads));
-  attend_tiles_kernel<kDim><<<grid, kThreads, kShared<kDim>, s>>>(a);
+  launch("attend_tiles", attend_tiles_kernel<kDim>, grid, kThreads, kShared<kDim>, s, a);
 }
 
 }  // namespace
@@ -274,13 +275,12 @@ void attend_tiles(cudaStream_t s, const float* q, const DeviceStep& step, int64_
   if (rows == 0) return;
   const TileArgs a{q, step, static_cast<int32_t>(n_seqs), shape, kv, out};
   if (shape.dim_k == 64) {
-    launch<64>(s, a, rows);
+    launch_tiles<64>(s, a, rows);
   } else if (shape.dim_k == 128) {
-    launch<128>(s, a, rows);
+    launch_tiles<128>(s, a, rows);
   } else {
-    launch<256>(s, a, rows);
+    launch_tiles<256>(s, a, rows);
   }
-  launched("attend_tiles");
 }
 
 }  // namespace tern::cuda

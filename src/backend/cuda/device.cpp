@@ -18,6 +18,15 @@ void check_launch(cudaError_t status, const char* kernel) {
   check(status, kernel);
 }
 
+bool overlaps_launches() {
+  static const bool overlaps = [] {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+  }();
+  return overlaps;
+}
+
 DeviceMemory::DeviceMemory(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
   void* p = nullptr;

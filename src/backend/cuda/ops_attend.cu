@@ -48,6 +48,7 @@ __device__ float rotated(const float* x, int i, const float2* angles, int pairs,
 
 /// A warp a head of a row: first the queries' (where there is something to do), then the keys', then the values'.
 __global__ void inputs_kernel(AttendInputs in, DeviceStep step, int64_t rows, AttendShape shape, KvView kv) {
+  begin_kernel();
   __shared__ float heads[kInputWarps][kMostHeadDim];
   const int q_heads = in.q.x ? shape.heads : 0, slots = q_heads + 2 * shape.kv_heads, lane = threadIdx.x % 32;
   const int64_t warp = thread_index() / 32, row = warp / slots;
@@ -163,6 +164,7 @@ template <int kHeads, int kLanes>
 __global__ void __launch_bounds__(32 * kWarps)
     attend_kernel(const float* q, DeviceStep step, AttendShape shape, KvView kv, int64_t most_parts, float* scratch,
                   int32_t* counters, float* out) {
+  begin_kernel();
   constexpr int kGroups = 32 / kLanes * kWarps;  // of lanes in the block
   __shared__ float sums[kGroups][kHeads][8 * kLanes];
   __shared__ Softmax softmaxes[kGroups][kHeads];
@@ -313,8 +315,8 @@ template <int kHeads, int kLanes>
 void launch_attend(cudaStream_t s, const Attend& a) {
   const dim3 grid(static_cast<unsigned>(a.parts), static_cast<unsigned>(slices_of(a.shape)),
                   static_cast<unsigned>(a.rows));
-  attend_kernel<kHeads, kLanes>
-      <<<grid, 32 * kWarps, 0, s>>>(a.q, a.step, a.shape, a.kv, a.parts, a.scratch, a.counters, a.out);
+  launch("attend", attend_kernel<kHeads, kLanes>, grid, 32 * kWarps, 0, s, a.q, a.step, a.shape, a.kv, a.parts,
+         a.scratch, a.counters, a.out);
 }
 template <int kHeads>
 void launch_attend(cudaStream_t s, const Attend& a) {
@@ -336,8 +338,7 @@ void attend_inputs(cudaStream_t s, const AttendInputs& in, const DeviceStep& ste
                    const AttendShape& shape, const KvView& kv) {
   const int64_t warps = rows * ((in.q.x ? shape.heads : 0) + 2 * shape.kv_heads);
   if (warps == 0) return;
-  inputs_kernel<<<blocks(warps, kInputWarps), 32 * kInputWarps, 0, s>>>(in, step, rows, shape, kv);
-  launched("attend_inputs");
+  launch("inputs", inputs_kernel, blocks(warps, kInputWarps), 32 * kInputWarps, 0, s, in, step, rows, shape, kv);
 }
 
 int64_t attend_scratch_floats(const AttendShape& shape, int64_t rows, int64_t parts) {
@@ -367,7 +368,6 @@ void attend(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows
     default:
       launch_attend<8>(s, a);
   }
-  launched("attend");
 }
 
 }  // namespace tern::cuda

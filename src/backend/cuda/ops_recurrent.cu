@@ -19,6 +19,7 @@ constexpr int kConvThreads = 128;
 template <int kTaps>
 __global__ void conv_kernel(const float* x, const float* kernel, DeviceStep step, int64_t channels, StateView state,
                             float* out) {
+  begin_kernel();
   const int64_t c = thread_index();
   if (c >= channels) return;
   const SeqRows seq = step.seqs[blockIdx.y];
@@ -45,7 +46,7 @@ void launch_conv(int64_t taps, dim3 grid, cudaStream_t s, const float* x, const 
                  int64_t channels, const StateView& state, float* out) {
   if constexpr (kTaps <= kMostTaps) {
     if (taps == kTaps) {
-      conv_kernel<kTaps><<<grid, kConvThreads, 0, s>>>(x, kernel, step, channels, state, out);
+      launch("conv", conv_kernel<kTaps>, grid, kConvThreads, 0, s, x, kernel, step, channels, state, out);
     } else {
       launch_conv<kTaps + 1>(taps, grid, s, x, kernel, step, channels, state, out);
     }
@@ -93,6 +94,7 @@ __device__ void normalise_rows(float4* keys, float4* queries, int tokens, int wi
 template <int kChunks>
 __global__ void __launch_bounds__(kDeltaThreads)
     delta_kernel(DeltaArgs a, DeviceStep step, StateView state, float* out) {
+  begin_kernel();
   constexpr int kWidth = 4 * kLanes * kChunks;
   __shared__ float4 keys[kTokens][kWidth / 4], queries[kTokens][kWidth / 4];
   __shared__ float decays[kTokens], betas[kTokens];
@@ -172,7 +174,6 @@ void conv_silu(cudaStream_t s, const float* x, const float* kernel, const Device
   if (n_seqs == 0) return;
   const dim3 grid(blocks(channels, kConvThreads), static_cast<unsigned>(n_seqs));
   launch_conv(taps, grid, s, x, kernel, step, channels, state, out);
-  launched("conv_silu");
 }
 
 void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, int64_t n_seqs, const StateView& state,
@@ -181,15 +182,14 @@ void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, i
   const dim3 grid(blocks(args.head_dim, kRowsABlock), static_cast<unsigned>(args.v_heads),
                   static_cast<unsigned>(n_seqs));
   if (args.head_dim <= 32) {
-    delta_kernel<1><<<grid, kDeltaThreads, 0, s>>>(args, step, state, out);
+    launch("delta", delta_kernel<1>, grid, kDeltaThreads, 0, s, args, step, state, out);
   } else if (args.head_dim <= 64) {
-    delta_kernel<2><<<grid, kDeltaThreads, 0, s>>>(args, step, state, out);
+    launch("delta", delta_kernel<2>, grid, kDeltaThreads, 0, s, args, step, state, out);
   } else if (args.head_dim <= 128) {
-    delta_kernel<4><<<grid, kDeltaThreads, 0, s>>>(args, step, state, out);
+    launch("delta", delta_kernel<4>, grid, kDeltaThreads, 0, s, args, step, state, out);
   } else {
-    delta_kernel<8><<<grid, kDeltaThreads, 0, s>>>(args, step, state, out);
+    launch("delta", delta_kernel<8>, grid, kDeltaThreads, 0, s, args, step, state, out);
   }
-  launched("delta_rule");
 }
 
 }  // namespace tern::cuda

@@ -43,6 +43,7 @@ __device__ double squares(const float* x, int64_t n, int first, int step) {
 /// out = x * factor(sum of squares) * weight; a block a group when kBlock, otherwise a warp a group.
 template <bool kBlock, bool kRms>
 __global__ void norm_kernel(const float* x, const float* weight, float eps, Groups g, float* out) {
+  begin_kernel();
   __shared__ double shared[kThreads / 32];
   const int64_t index = kBlock ? blockIdx.x : blockIdx.x * int64_t{kThreads / 32} + threadIdx.x / 32;
   if (index >= g.groups) return;
@@ -64,14 +65,14 @@ template <bool kRms>
 void launch_norm(cudaStream_t s, const float* x, const float* weight, float eps, Groups g, float* out) {
   if (g.groups == 0) return;
   if (g.group > 1024) {
-    norm_kernel<true, kRms><<<blocks(g.groups), kThreads, 0, s>>>(x, weight, eps, g, out);
+    launch("norm", norm_kernel<true, kRms>, blocks(g.groups), kThreads, 0, s, x, weight, eps, g, out);
   } else {
-    norm_kernel<false, kRms><<<blocks(g.groups, kThreads / 32), kThreads, 0, s>>>(x, weight, eps, g, out);
+    launch("norm", norm_kernel<false, kRms>, blocks(g.groups, kThreads / 32), kThreads, 0, s, x, weight, eps, g, out);
   }
-  launched("norm");
 }
 
 __global__ void add_kernel(const float* a, const float* b, int64_t n, float* out) {
+  begin_kernel();
   const int64_t i = thread_index();
   if (i < n) out[i] = a[i] + b[i];
 }
@@ -84,12 +85,14 @@ __device__ float gate_of(int kind, float x) {
 
 __global__ void glu_kernel(int kind, const float* a, const float* b, int64_t n, int64_t cols, bool one_a_row,
                            float* out) {
+  begin_kernel();
   const int64_t i = thread_index();
   if (i < n) out[i] = gate_of(kind, a[one_a_row ? i / cols : i]) * b[i];
 }
 
 __global__ void angles_kernel(const double* freq, int64_t pairs, float magnitude, const int32_t* positions,
                               int64_t rows, float2* angles) {
+  begin_kernel();
   const int64_t i = thread_index();
   if (i >= rows * pairs) return;
   double sine, cosine;
@@ -98,6 +101,7 @@ __global__ void angles_kernel(const double* freq, int64_t pairs, float magnitude
 }
 
 __global__ void rope_kernel(const float* x, const float2* angles, RopeShape shape, float* out) {
+  begin_kernel();
   const int64_t i = thread_index(), half = shape.head_dim / 2;
   if (i >= shape.rows * shape.cols / 2) return;
   const int64_t head = i / half, pair = i % half;
@@ -116,12 +120,14 @@ __global__ void rope_kernel(const float* x, const float2* angles, RopeShape shap
 }
 
 __global__ void take_kernel(const float* x, int64_t n, int64_t offset, int64_t width, int64_t stride, float* out) {
+  begin_kernel();
   const int64_t i = thread_index();
   if (i < n) out[i] = x[i / width * stride + offset + i % width];
 }
 
 /// Tiled head k + k_heads*r -> grouped head k*rep + r.
 __global__ void permute_kernel(const float* x, int64_t n, int64_t k_heads, int64_t rep, int64_t dim, float* out) {
+  begin_kernel();
   const int64_t i = thread_index();
   if (i >= n) return;
   const int64_t head = i / dim % (k_heads * rep);
@@ -129,12 +135,14 @@ __global__ void permute_kernel(const float* x, int64_t n, int64_t k_heads, int64
 }
 
 __global__ void pick_kernel(const float* x, const int32_t* rows, int64_t n, int64_t cols, float* out) {
+  begin_kernel();
   const int64_t i = thread_index();
   if (i < n) out[i] = x[rows[i / cols] * cols + i % cols];
 }
 
 /// A warp a row. The chosen are marked in a bit mask of shared memory, a word for each 32 experts.
 __global__ void router_kernel(const float* logits, RouterShape shape, int32_t* ids, float* weights) {
+  begin_kernel();
   extern __shared__ unsigned taken[];
   const int lane = threadIdx.x;
   const int64_t row = blockIdx.x;
@@ -186,6 +194,7 @@ __global__ void router_kernel(const float* logits, RouterShape shape, int32_t* i
 
 __global__ void expert_sum_kernel(const float* x, const float* weights, int64_t n, int64_t used, int64_t cols,
                                   float* out) {
+  begin_kernel();
   const int64_t i = thread_index();
   if (i >= n) return;
   const int64_t row = i / cols, col = i % cols;
@@ -207,63 +216,57 @@ void l2_norm(cudaStream_t s, const float* x, float eps, Groups g, float* out) {
 
 void add(cudaStream_t s, const float* a, const float* b, int64_t n, float* out) {
   if (n == 0) return;
-  add_kernel<<<blocks(n, kThreads), kThreads, 0, s>>>(a, b, n, out);
-  launched("add");
+  launch("add", add_kernel, blocks(n, kThreads), kThreads, 0, s, a, b, n, out);
 }
 
 void glu(cudaStream_t s, int kind, const float* a, const float* b, int64_t rows, int64_t cols, int64_t gate_cols,
          float* out) {
   const int64_t n = rows * cols;
   if (n == 0) return;
-  glu_kernel<<<blocks(n, kThreads), kThreads, 0, s>>>(kind, a, b, n, cols, gate_cols == 1, out);
-  launched("glu");
+  launch("glu", glu_kernel, blocks(n, kThreads), kThreads, 0, s, kind, a, b, n, cols, gate_cols == 1, out);
 }
 
 void rope_angles(cudaStream_t s, const double* freq, int64_t pairs, float magnitude, const int32_t* positions,
                  int64_t rows, float2* angles) {
   if (rows * pairs == 0) return;
-  angles_kernel<<<blocks(rows * pairs, kThreads), kThreads, 0, s>>>(freq, pairs, magnitude, positions, rows, angles);
-  launched("rope_angles");
+  launch("angles", angles_kernel, blocks(rows * pairs, kThreads), kThreads, 0, s, freq, pairs, magnitude, positions,
+         rows, angles);
 }
 
 void rope(cudaStream_t s, const float* x, const float2* angles, const RopeShape& shape, float* out) {
   if (shape.rows * shape.cols == 0) return;
-  rope_kernel<<<blocks(shape.rows * shape.cols / 2, kThreads), kThreads, 0, s>>>(x, angles, shape, out);
-  launched("rope");
+  launch("rope", rope_kernel, blocks(shape.rows * shape.cols / 2, kThreads), kThreads, 0, s, x, angles, shape, out);
 }
 
 void take(cudaStream_t s, const float* x, int64_t chunks, int64_t offset, int64_t width, int64_t stride, float* out) {
   if (chunks == 0) return;
-  take_kernel<<<blocks(chunks * width, kThreads), kThreads, 0, s>>>(x, chunks * width, offset, width, stride, out);
-  launched("take");
+  launch("take", take_kernel, blocks(chunks * width, kThreads), kThreads, 0, s, x, chunks * width, offset, width,
+         stride, out);
 }
 
 void permute_heads(cudaStream_t s, const float* x, int64_t rows, int64_t k_heads, int64_t rep, int64_t head_dim,
                    float* out) {
   const int64_t n = rows * k_heads * rep * head_dim;
   if (n == 0) return;
-  permute_kernel<<<blocks(n, kThreads), kThreads, 0, s>>>(x, n, k_heads, rep, head_dim, out);
-  launched("permute_heads");
+  launch("permute", permute_kernel, blocks(n, kThreads), kThreads, 0, s, x, n, k_heads, rep, head_dim, out);
 }
 
 void pick_rows(cudaStream_t s, const float* x, const int32_t* rows, int64_t outputs, int64_t cols, float* out) {
   if (outputs == 0) return;
-  pick_kernel<<<blocks(outputs * cols, kThreads), kThreads, 0, s>>>(x, rows, outputs * cols, cols, out);
-  launched("pick_rows");
+  launch("pick", pick_kernel, blocks(outputs * cols, kThreads), kThreads, 0, s, x, rows, outputs * cols, cols, out);
 }
 
 void router(cudaStream_t s, const float* logits, const RouterShape& shape, int32_t* ids, float* weights) {
   if (shape.rows == 0) return;
   const size_t words = static_cast<size_t>((shape.experts + 31) / 32);
-  router_kernel<<<blocks(shape.rows), 32, words * 4, s>>>(logits, shape, ids, weights);
-  launched("router");
+  launch("router", router_kernel, blocks(shape.rows), 32, words * 4, s, logits, shape, ids, weights);
 }
 
 void expert_sum(cudaStream_t s, const float* x, const float* weights, int64_t rows, int64_t used, int64_t cols,
                 float* out) {
   if (rows * cols == 0) return;
-  expert_sum_kernel<<<blocks(rows * cols, kThreads), kThreads, 0, s>>>(x, weights, rows * cols, used, cols, out);
-  launched("expert_sum");
+  launch("expert_sum", expert_sum_kernel, blocks(rows * cols, kThreads), kThreads, 0, s, x, weights, rows * cols, used,
+         cols, out);
 }
 
 }  // namespace tern::cuda
