@@ -68,8 +68,8 @@ struct StateView {
 };
 /// kernel [channels][taps], as in files. taps <= kMostTaps.
 inline constexpr int64_t kMostTaps = 8;
-void conv_silu(cudaStream_t s, const float* x, const float* kernel, const DeviceStep& step, int64_t n_seqs,
-               int64_t channels, int64_t taps, const StateView& state, float* out);
+void conv_silu(cudaStream_t s, const float* x, const float* kernel, const DeviceStep& step, int64_t rows,
+               int64_t n_seqs, int64_t channels, int64_t taps, const StateView& state, float* out);
 
 /// head_dim is a multiple of 4, at most kMostDeltaDim.
 inline constexpr int64_t kMostDeltaDim = 256;

@@ -15,49 +15,45 @@ __device__ double warp_sum(double v) {
   return v;
 }
 
-/// The sum over a block of kThreads. `shared` has a double a warp.
-__device__ double block_sum(double v, double* shared) {
-  v = warp_sum(v);
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
-  __syncthreads();
-  double sum = 0;
-  for (int w = 0; w < kThreads / 32; ++w) sum += shared[w];
-  return sum;
-}
+constexpr int kNormThreads = 1024;
 
-__device__ double squares(const float* x, int64_t n, int first, int step) {
-  float part = 0;
-  double sum = 0;
-  int in_part = 0;
-  for (int64_t i = first; i < n; i += step) {
-    part += x[i] * x[i];
-    if (++in_part == 8) {  // long rows: f32 holds eight squares well, double the rest
-      sum += part;
-      part = 0;
-      in_part = 0;
-    }
+/// Sum of squares of x[n], by `threads` threads; `shared` (a double a warp) where they are more than a warp. Few
+/// squares are added in f32, the rest in double.
+template <int kThreadsAGroup>
+__device__ double sum_of_squares(const float* x, int64_t n, int thread, double* shared) {
+  constexpr int kLanes = kThreadsAGroup;
+  float parts[4] = {};
+  int64_t i = thread;
+  for (; i + 3 * kLanes < n; i += 4 * kLanes) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) parts[j] += x[i + j * kLanes] * x[i + j * kLanes];
   }
-  return sum + part;
+  for (; i < n; i += kLanes) parts[0] += x[i] * x[i];
+  double sum = warp_sum((static_cast<double>(parts[0]) + parts[1]) + (static_cast<double>(parts[2]) + parts[3]));
+  if constexpr (kLanes == 32) return sum;
+  if (thread % 32 == 0) shared[thread / 32] = sum;
+  __syncthreads();
+  return warp_sum(shared[thread % 32]);
 }
 
 /// out = x * factor(sum of squares) * weight; a block a group when kBlock, otherwise a warp a group.
 template <bool kBlock, bool kRms>
 __global__ void norm_kernel(const float* x, const float* weight, float eps, Groups g, float* out) {
   begin_kernel();
-  __shared__ double shared[kThreads / 32];
+  __shared__ double shared[32];
+  constexpr int kLanes = kBlock ? kNormThreads : 32;
   const int64_t index = kBlock ? blockIdx.x : blockIdx.x * int64_t{kThreads / 32} + threadIdx.x / 32;
   if (index >= g.groups) return;
-  const int first = kBlock ? threadIdx.x : threadIdx.x % 32, step = kBlock ? kThreads : 32;
+  const int thread = kBlock ? threadIdx.x : threadIdx.x % 32;
   x += index * g.group;
   out += index * g.group;
-  const double part = squares(x, g.group, first, step);
-  const double sum = kBlock ? block_sum(part, shared) : warp_sum(part);
+  const double sum = sum_of_squares<kLanes>(x, g.group, thread, shared);
   if (kRms) {
     const auto factor = static_cast<float>(1.0 / sqrt(sum / static_cast<double>(g.group) + eps));
-    for (int64_t i = first; i < g.group; i += step) out[i] = x[i] * factor * weight[i];
+    for (int64_t i = thread; i < g.group; i += kLanes) out[i] = x[i] * factor * weight[i];
   } else {
     const auto factor = static_cast<float>(1.0 / fmax(sqrt(sum), static_cast<double>(eps)));
-    for (int64_t i = first; i < g.group; i += step) out[i] = x[i] * factor;
+    for (int64_t i = thread; i < g.group; i += kLanes) out[i] = x[i] * factor;
   }
 }
 
@@ -65,7 +61,7 @@ template <bool kRms>
 void launch_norm(cudaStream_t s, const float* x, const float* weight, float eps, Groups g, float* out) {
   if (g.groups == 0) return;
   if (g.group > 1024) {
-    launch("norm", norm_kernel<true, kRms>, blocks(g.groups), kThreads, 0, s, x, weight, eps, g, out);
+    launch("norm", norm_kernel<true, kRms>, blocks(g.groups), kNormThreads, 0, s, x, weight, eps, g, out);
   } else {
     launch("norm", norm_kernel<false, kRms>, blocks(g.groups, kThreads / 32), kThreads, 0, s, x, weight, eps, g, out);
   }

@@ -173,7 +173,7 @@ class Expander {
       Rotation by;
       if (turn) by = rotation(std::get<RotateArgs>(plan_.ops[static_cast<size_t>(reading.rotate)].args));
       push({source.id}, {r.buffer}, [r, by, source = source.id, copies, o](const Launch& l) {
-        prepare(l.stream, l.at(source), l.rows_of(o) * copies, by, r.at(l));
+        if (l.rows_of(o) > 0) prepare(l.stream, l.at(source), l.rows_of(o) * copies, by, r.at(l));
       });
     }
     return rounded_.emplace(key, r).first->second;
@@ -296,7 +296,8 @@ class Expander {
       fail(ErrorCode::kUnsupported, "a convolution of {} taps: the CUDA backend has 2 to {}", a.taps, kMostTaps);
     push(op, [a, kernel = weights_.vector(a.kernel), x = op.inputs[0].id, out = op.out.id,
               channels = cols(op.out)](const Launch& l) {
-      conv_silu(l.stream, l.at(x), kernel, l.step, l.seqs, channels, a.taps, l.cache->state(a.state), l.at(out));
+      conv_silu(l.stream, l.at(x), kernel, l.step, l.rows, l.seqs, channels, a.taps, l.cache->state(a.state),
+                l.at(out));
     });
   }
   void add(const Op& op, const DeltaRuleArgs& a) {
