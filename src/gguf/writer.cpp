@@ -1,5 +1,6 @@
 #include "gguf/writer.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ struct Writer::Impl {
   std::unordered_set<std::string> names;
   uint64_t data_end = 0;  // of the announced tensors, padded
   std::FILE* file = nullptr;
+  bool named = false;    // `partial` is ours; before that the file has no name and is gone with the process
   size_t current = 0;    // tensor being written
   uint64_t written = 0;  // bytes of it
 
@@ -39,8 +41,14 @@ struct Writer::Impl {
 
   void open() {
     if (file) return;
-    file = std::fopen(partial.c_str(), "wbe");
-    if (!file) io_failed("create");
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    int fd = ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (fd < 0) {  // a file system that cannot
+      ::unlink(partial.c_str());
+      fd = ::open(partial.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+      named = fd >= 0;
+    }
+    if (fd < 0 || (file = ::fdopen(fd, "wb")) == nullptr) io_failed("create");
     const std::string header = encode_header(version, alignment, metadata, tensors);
     append(std::as_bytes(std::span(header)));
   }
@@ -53,13 +61,16 @@ struct Writer::Impl {
     written = 0;
   }
 
-  /// Closes the file; the error of an earlier write may surface only here.
+  /// Names and closes the file; the error of an earlier write may surface only here.
   void close() {
-    const bool flushed = std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
-    const int reason = errno;
-    const bool closed = std::fclose(std::exchange(file, nullptr)) == 0;
-    if (!flushed) errno = reason;
-    if (!flushed || !closed) io_failed("write");
+    if (std::fflush(file) != 0 || ::fsync(::fileno(file)) != 0) io_failed("write");
+    if (!named) {
+      const std::string self = "/proc/self/fd/" + std::to_string(::fileno(file));
+      ::unlink(partial.c_str());
+      if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, partial.c_str(), AT_SYMLINK_FOLLOW) != 0) io_failed("create");
+      named = true;
+    }
+    if (std::fclose(std::exchange(file, nullptr)) != 0) io_failed("write");
   }
 };
 
@@ -77,8 +88,7 @@ Writer::Writer(std::string path, const Metadata& metadata, uint32_t version) : i
 
 Writer::~Writer() {
   if (impl_->file) std::fclose(impl_->file);
-  std::error_code ignored;  // after finish() there is nothing left to remove
-  std::filesystem::remove(impl_->partial, ignored);
+  if (impl_->named) ::unlink(impl_->partial.c_str());
 }
 
 void Writer::add_tensor(std::string name, TensorType type, std::vector<int64_t> ne) {
@@ -119,6 +129,7 @@ void Writer::finish() {
   impl_->close();
   if (std::rename(impl_->partial.c_str(), impl_->path.c_str()) != 0)
     fail(ErrorCode::kIo, "cannot rename '{}' to '{}': {}", impl_->partial, impl_->path, std::strerror(errno));
+  impl_->named = false;
 }
 
 }  // namespace tern::gguf

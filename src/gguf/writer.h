@@ -1,5 +1,6 @@
 // Writes GGUF v2 or v3: header first, then tensor data in the order announced, padded; the file appears under its name only
-// when it is complete (written to `<path>.partial`, renamed at finish).
+// when it is complete. Until then it has none, and a killed process leaves nothing behind; where the file system has no
+// such files it is `<path>.partial`, which the next Writer replaces.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -1,6 +1,10 @@
 #include "gguf/writer.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "gguf/examples.h"
 #include "gguf/refusal.h"
@@ -80,10 +84,35 @@ TEST(Writer, ShowsTheFileOnlyWhenItIsComplete) {
     out.add_tensor("w", TensorType::F32, {2});
     out.write_data(as_bytes("abcd"));
     EXPECT_FALSE(fs::exists(path));
-    EXPECT_TRUE(fs::exists(path + ".partial"));
   }
   EXPECT_FALSE(fs::exists(path));
   EXPECT_FALSE(fs::exists(path + ".partial"));
+}
+
+TEST(Writer, AKilledProcessLeavesNothingBehind) {
+  const TempFolder tmp;
+  const pid_t child = fork();
+  if (child == 0) {
+    Writer out(tmp / "m.gguf", Metadata{});
+    out.add_tensor("w", TensorType::F32, {2});
+    out.write_data(as_bytes("abcd"));
+    raise(SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(tmp / "m.gguf").parent_path()), {}), 0);
+}
+
+TEST(Writer, ReplacesALeftoverAndDoesNotWriteThroughALink) {
+  const TempFolder tmp;
+  const std::string victim = tmp.write("victim", "mine");
+  fs::create_symlink(victim, tmp / "m.gguf.partial");
+  Writer out(tmp / "m.gguf", Metadata{});
+  out.finish();
+  EXPECT_EQ(read_all(victim), "mine");
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(tmp / "m.gguf")));
+  EXPECT_FALSE(fs::exists(fs::symlink_status(tmp / "m.gguf.partial")));
 }
 
 TEST(Writer, LeavesAnOlderFileAloneUntilFinish) {
@@ -104,12 +133,19 @@ TEST(Writer, SaysWhereItCannotWrite) {
   expect_refused([&] { out.finish(); }, ErrorCode::kIo, "no such folder/m.gguf.partial': No such file or directory");
 }
 
-TEST(Writer, SaysWhenTheDiskIsFull) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+TEST(Writer, SaysWhenThereIsNoRoom) {
   const TempFolder tmp;
-  fs::create_symlink("/dev/full", tmp / "m.gguf.partial");
-  Writer out(tmp / "m.gguf", Metadata{});
-  expect_refused([&] { out.finish(); }, ErrorCode::kIo, "m.gguf.partial': No space left on device");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit little{.rlim_cur = 8, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  {
+    Writer out(tmp / "m.gguf", Metadata{});
+    expect_refused([&] { out.finish(); }, ErrorCode::kIo, "m.gguf.partial': File too large");
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
   EXPECT_FALSE(fs::exists(tmp / "m.gguf"));
 }
 
