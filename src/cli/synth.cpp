@@ -55,7 +55,7 @@ Action setup_synth(FlagSet& set) {
   set.option("--type", flags->type, "format of the matrices, as GGUF spells it");
   set.option("--embd-type", flags->embd_type, "format of embedding and head (default: the shape's)");
   set.option("-s,--seed", flags->seed, "of the random weights");
-  set.option("-t,--threads", flags->threads, "threads to use (default: the cores of this machine)");
+  set.option("-t,--threads", flags->threads, "threads to use (0: the cores of this machine)").between(0, 1024);
   set.option("-o,--output", flags->out, "the file to write");
   set.flag("--list", flags->list, "name the shapes and stop");
   return [flags] { return synth_model(*flags); };

@@ -49,13 +49,6 @@ bool stdin_has_text() noexcept {
   return S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode);
 }
 
-std::string read_stdin() {
-  std::string text;
-  char buffer[1 << 16];
-  while (const size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) text.append(buffer, n);
-  return text;
-}
-
 InterruptGuard::InterruptGuard() {
   interrupts = 0;
   struct sigaction action {};

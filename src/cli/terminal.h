@@ -12,7 +12,6 @@ bool stdout_is_terminal() noexcept;
 bool stderr_is_terminal() noexcept;
 /// stdin is a pipe, a socket or a file: something that ends. A terminal and /dev/null are not.
 bool stdin_has_text() noexcept;
-std::string read_stdin();
 
 /// Counts Ctrl-C presses for the lifetime of the object instead of ending the process. The third without anyone looking
 /// ends it, so that a stuck run can be left.

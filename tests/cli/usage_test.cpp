@@ -98,6 +98,12 @@ TEST(Usage, AMissingModelFileIsAFailureThatNamesIt) {
   EXPECT_NE(f.err.find("/nonexistent/model.gguf"), std::string::npos) << f.err;
 }
 
+TEST(Usage, ATextWithoutEndIsRefused) {
+  const Finished f = run_tern({"run", "-m", "/nonexistent", "-f", "/dev/zero"});
+  EXPECT_EQ(f.code, 1);
+  EXPECT_NE(f.err.find("/dev/zero holds more than the 256 MiB"), std::string::npos) << f.err;
+}
+
 TEST(Usage, AnOutputThatIsNoFileIsLeftAlone) {
   const gguf::testing::TempFolder folder;
   const std::string pipe = folder / "pipe";
