@@ -12,6 +12,8 @@ std::string_view kv_type_name(KvType type) noexcept {
       return "q8_0";
     case KvType::kQ4_0:
       return "q4_0";
+    case KvType::kKivi:
+      return "kivi";
   }
   return "?";
 }
@@ -26,16 +28,25 @@ int64_t kv_bytes(KvType type, int64_t n) noexcept {
       return n / 32 * 34;
     case KvType::kQ4_0:
       return n / 32 * 18;
+    case KvType::kKivi:
+      return n / 32 * 12;
   }
   return 0;
+}
+
+int64_t tail_bytes(KvType type, int64_t page_values) noexcept {
+  return type == KvType::kKivi ? 2 * kv_bytes(KvType::kF16, page_values) : 0;
 }
 
 int64_t cache_bytes(const Plan& plan, const CacheShape& shape) noexcept {
   int64_t a_token = 0, a_slot = 0;
   for (const KvLayer& l : plan.kv_layers) {
-    a_token += kv_bytes(shape.k, l.kv_heads * l.head_dim_k) + kv_bytes(shape.v, l.kv_heads * l.head_dim_v);
+    const int64_t k = l.kv_heads * l.head_dim_k, v = l.kv_heads * l.head_dim_v;
+    a_token += kv_bytes(shape.k, k) + kv_bytes(shape.v, v);
+    a_slot += tail_bytes(shape.k, k * kPageTokens) + tail_bytes(shape.v, v * kPageTokens);
   }
   for (const StateLayer& s : plan.state_layers) a_slot += 4 * (s.conv_floats() + s.delta_floats());
+  if (shape.has_tails()) a_slot += kTailHeaderBytes;
   return a_token * kPageTokens * shape.pages + a_slot * shape.state_slots;
 }
 

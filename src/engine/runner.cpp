@@ -7,11 +7,14 @@
 
 namespace tern {
 
+bool Runner::Limits::has_state(const Plan& plan) const {
+  return plan.recurrent() || (!plan.kv_layers.empty() && CacheShape{.k = k, .v = v}.has_tails());
+}
+
 CacheShape Runner::Limits::cache(const Plan& plan) const {
-  return {.pages = KvPool::pages_for(context) * sequences,
-          .state_slots = plan.recurrent() ? sequences * Sequence::kStateSlots : 0,
-          .k = k,
-          .v = v};
+  CacheShape shape{.pages = KvPool::pages_for(context) * sequences, .k = k, .v = v};
+  if (has_state(plan)) shape.state_slots = sequences * Sequence::kStateSlots;
+  return shape;
 }
 
 Runner::Runner(const Plan& plan, Backend& backend, const Limits& limits)
@@ -25,7 +28,7 @@ Runner::Runner(const Plan& plan, Backend& backend, const Limits& limits)
 }
 
 Sequence Runner::start() {
-  return Sequence(pools_, plan_.recurrent());
+  return Sequence(pools_, limits_.has_state(plan_));
 }
 
 void Runner::require_room(int64_t tokens) const {

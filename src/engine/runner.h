@@ -34,6 +34,8 @@ class Runner {
     int32_t rows = 512;      // tokens in a batch
     KvType k = KvType::kF16, v = KvType::kF16;
     CacheShape cache(const Plan& plan) const;
+    /// Whether a sequence takes state slots: of recurrent layers, or for newest tokens that its pages do not hold.
+    bool has_state(const Plan& plan) const;
   };
 
   /// Reserves the caches. `plan` and `backend` (loaded with it) outlive the Runner.

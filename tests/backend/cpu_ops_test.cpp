@@ -77,13 +77,17 @@ TEST(CpuOps, EmbedDecodesEveryFormat) {
 }
 
 TEST(CpuOps, AttentionAgreesForEveryCacheTypeInShortAndLongContexts) {
-  for (const OpCase& c : op_cases()) {
-    if (!c.uses_kv) continue;
-    for (const KvType kv : kKvTypes) {
-      expect_as_ref(c, kShort, kv);
-      expect_as_ref(c, kLong, kv);
+  for (const KvType kv : kKvTypes) {
+    for (const OpCase& c : op_cases()) {
+      if (c.uses_kv) expect_as_ref(c, kShort, kv);
     }
+    expect_as_ref(attend_case(12, 4, 32, 96), kLong, kv);
   }
+}
+
+TEST(CpuOps, KiviPacksAPageWhenTheNextOneBegins) {
+  const Steps around_pages = {{{0, 63}}, {{0, 1}}, {{0, 1}}, {{0, 200}, {1, 5}}, {{0, 1}, {1, 60}}, {{1, 1}, {0, 60}}};
+  expect_as_ref(attend_case(6, 2, 64, 32), around_pages, KvType::kKivi);
 }
 
 TEST(CpuOps, RecurrencesAgreeOverLongPrompts) {

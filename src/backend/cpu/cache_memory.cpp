@@ -8,7 +8,7 @@ namespace tern::cpu {
 namespace {
 
 void check_head(KvType type, int64_t dim, const char* what) {
-  if ((type == KvType::kQ8_0 || type == KvType::kQ4_0) && dim % 32 != 0) {
+  if (type > KvType::kF16 && dim % 32 != 0) {
     fail(ErrorCode::kInvalidArgument, "a {} cache needs heads of a multiple of 32 {}, this model has {}; use f16",
          kv_type_name(type), what, dim);
   }
@@ -37,9 +37,18 @@ void CacheMemory::reserve(const Plan& plan, const CacheShape& shape) {
     m.v_head_bytes = kv_bytes(shape.v, kPageTokens * l.head_dim_v);
     m.v_offset = l.kv_heads * m.k_head_bytes;
     m.page_bytes = m.v_offset + l.kv_heads * m.v_head_bytes;
-    kv_.push_back(m);
     next += m.page_bytes * shape.pages;
+    m.tails = next;
+    m.kv_heads = l.kv_heads;
+    m.v_tail_offset = tail_bytes(shape.k, l.kv_heads * l.head_dim_k * kPageTokens);
+    m.tail_bytes = m.v_tail_offset + tail_bytes(shape.v, l.kv_heads * l.head_dim_v * kPageTokens);
+    m.k_tail_bytes = tail_bytes(shape.k, l.head_dim_k * kPageTokens) / 2;
+    m.v_tail_bytes = tail_bytes(shape.v, l.head_dim_v * kPageTokens) / 2;
+    next += m.tail_bytes * shape.state_slots;
+    kv_.push_back(m);
   }
+  tail_headers_ = next;
+  if (shape.has_tails()) next += kTailHeaderBytes * shape.state_slots;
   for (const StateLayer& s : plan.state_layers) {
     StateLayerMemory m{.conv_floats = s.conv_floats(), .delta_floats = s.delta_floats()};
     m.conv = reinterpret_cast<float*>(next);
@@ -56,7 +65,16 @@ void CacheMemory::copy_page(int32_t from, int32_t to) {
   }
 }
 
+void CacheMemory::copy_tails(int32_t from, int32_t to) const {
+  if (!shape_.has_tails()) return;
+  tail_half(to) = tail_half(from);
+  for (const KvLayerMemory& m : kv_) {
+    std::memcpy(m.tails + to * m.tail_bytes, m.tails + from * m.tail_bytes, static_cast<size_t>(m.tail_bytes));
+  }
+}
+
 void CacheMemory::copy_state(int32_t from, int32_t to) {
+  copy_tails(from, to);
   const auto copy = [&](float* p, int64_t n) { std::memcpy(p + to * n, p + from * n, static_cast<size_t>(n) * 4); };
   for (const StateLayerMemory& m : states_) {
     copy(m.conv, m.conv_floats);

@@ -7,11 +7,12 @@
 namespace tern::cpu {
 
 /// K or V values of one page (64 tokens) of one KV head. Tokens run along the vectors in K, so that the scores of a
-/// page need no horizontal sums: K is [head_dim][64] and V [64][head_dim]. q8_0 and q4_0 add f16 scales after the
-/// codes, one for 32 dims of a token: K [head_dim/32][64], V [64][head_dim/32]. Of 32 codes of 4 bits along a row, byte
-/// j holds the codes j (low) and j + 16. Keys of q4_0 are rotated (ops_kv.h).
-enum class PageType : uint8_t { kF32, kF16, kQ8, kQ4 };  // in the order of KvType
-inline constexpr int64_t kMostHeadDim = 1024;            // of a key that is rotated
+/// page need no horizontal sums: K is [head_dim][64] and V [64][head_dim].
+/// q8_0, q4_0: codes, then f16 scales, one for 32 dims of a token: K [head_dim/32][64], V [64][head_dim/32]. A byte of
+/// q4_0 holds dims j (low) and j + 16 of those 32; its keys are rotated (ops_kv.h).
+/// kivi: codes of 2 bits, then f16 scales, then f16 least values, one for 32 elements along a row of either matrix.
+enum class PageType : uint8_t { kF32, kF16, kQ8, kQ4, kKivi };  // in the order of KvType
+inline constexpr int64_t kMostHeadDim = 1024;                   // of a key that is rotated
 
 /// A key or value of one token, written into its page.
 struct KvEntry {
@@ -19,6 +20,15 @@ struct KvEntry {
   const float* x;  // [dim]
   int64_t dim;
   int32_t token;  // 0..63 in the page
+};
+
+/// Where the keys or values of one KV head lie. Page p of the sequence: base + pages[p] * page_bytes, except for kivi
+/// (see AttendTile): `own` (as f16), `fresh` + (p - fresh_begin) * bytes.
+struct PageSource {
+  PageType type = PageType::kF32;
+  const std::byte* base = nullptr;
+  int64_t bytes = 0;  // of this head in one page
+  const std::byte *own = nullptr, *fresh = nullptr;
 };
 
 /// Attention of `rows` consecutive query rows of one sequence, all query heads of one KV head, over pages
@@ -29,22 +39,21 @@ struct AttendTile {
   int32_t rows = 0, group = 0, position = 0;
   int64_t dim_k = 0, dim_v = 0;
   float scale = 0;
-  PageType k_type = PageType::kF32, v_type = PageType::kF32;
-  const std::byte* k = nullptr;  // page p of this head at k + pages[p] * page_bytes
-  const std::byte* v = nullptr;
+  PageSource k, v;
   int64_t page_bytes = 0;
-  int64_t k_bytes = 0, v_bytes = 0;  // of this head in one page
-  const int32_t* pages = nullptr;    // the sequence's page table
+  const int32_t* pages = nullptr;  // the sequence's page table
   int32_t page_begin = 0, page_end = 0;
+  // kivi: the page of all rows, and the first of those before it that were filled by this very Step.
+  int32_t own_page = -1, fresh_begin = INT32_MAX;
   float* out = nullptr;  // as q, heads of dim_v; or, when partial, [group][dim_v + 2]: sums not yet divided, top,
                          // total; their weights are powers of two: 2^(score * log2(e) - top)
   int64_t out_stride = 0;
   bool partial = false;
   float* scratch = nullptr;  // attend_scratch() floats
 };
-/// Floats of AttendTile::scratch.
+/// Floats of AttendTile::scratch, for vectors of up to 16 floats.
 constexpr int64_t attend_scratch(int64_t vectors, int64_t dim_k, int64_t dim_v) noexcept {
-  return vectors * (dim_k + dim_v + 64 + 2) + (64 + 2) * (dim_k > dim_v ? dim_k : dim_v);
+  return vectors * (dim_k + dim_v + 64 + 1 + 16) + (64 + 4) * (dim_k > dim_v ? dim_k : dim_v);
 }
 
 /// Channels [0, channels) of a causal convolution over `rows` rows of one sequence; kernel [taps][stride].
@@ -91,6 +100,8 @@ struct Ops {
   void (*hadamard)(float* x, int64_t n, int64_t block) noexcept;
   void (*write_k)(const KvEntry& e, std::byte* page) noexcept;
   void (*write_v)(const KvEntry& e, std::byte* page) noexcept;
+  /// An f16 page of `n` elements as kivi.
+  void (*pack_kivi)(const uint16_t* exact, int64_t n, std::byte* page) noexcept;
   void (*attend)(const AttendTile& t) noexcept;
   void (*conv_silu)(const ConvBlock& c) noexcept;
   void (*delta_rule)(const DeltaHead& d) noexcept;

@@ -139,7 +139,8 @@ typename V::F exp2_of(typename V::F x) noexcept {
 /// What a tile keeps of all its query vectors (one a row and head, rows first).
 struct TileMemory {
   int64_t vectors;
-  float *q, *s, *sum, *top, *total, *scales, *wide;  // [n][dim_k], [n][64], [n][dim_v], [n], [n], [2 dim], [64][dim]
+  float *q, *s, *sum, *top, *total, *scales, *wide;  // [n][dim_k], [n][64], [n][dim_v], [n], [n][width],
+                                                     // [4 dim], [64][dim]
 };
 
 TileMemory open_tile(const AttendTile& t) noexcept {
@@ -150,15 +151,16 @@ TileMemory open_tile(const AttendTile& t) noexcept {
   m.sum = m.s + m.vectors * kPage;
   m.top = m.sum + m.vectors * t.dim_v;
   m.total = m.top + m.vectors;
-  m.scales = m.total + m.vectors;
-  m.wide = m.scales + 2 * (t.dim_k > t.dim_v ? t.dim_k : t.dim_v);
+  m.scales = m.total + m.vectors * Vec::kWidth;
+  m.wide = m.scales + 4 * (t.dim_k > t.dim_v ? t.dim_k : t.dim_v);
   constexpr float kLog2E = 1.44269504f;  // weights are powers of two
   for (int64_t r = 0; r < t.rows; ++r) {
     scale(t.scale * kLog2E, t.q + r * t.q_stride, t.group * t.dim_k, m.q + r * t.group * t.dim_k);
   }
-  if (t.k_type == PageType::kQ4) rotate_keys(m.q, m.vectors * t.dim_k, t.dim_k);
+  if (t.k.type == PageType::kQ4) rotate_keys(m.q, m.vectors * t.dim_k, t.dim_k);
   for (int64_t i = 0; i < m.vectors * t.dim_v; ++i) m.sum[i] = 0;
-  for (int64_t i = 0; i < m.vectors; ++i) m.top[i] = -__builtin_inff(), m.total[i] = 0;
+  for (int64_t i = 0; i < m.vectors * Vec::kWidth; ++i) m.total[i] = 0;
+  for (int64_t i = 0; i < m.vectors; ++i) m.top[i] = -__builtin_inff();
   return m;
 }
 
@@ -176,8 +178,19 @@ void widened(const TileMemory& m, const B& b, int64_t rows, int64_t cols, F f) n
   f(b);
 }
 
-void score_page(const AttendTile& t, const TileMemory& m, const std::byte* k, Ahead ahead) noexcept {
-  with_keys(t.k_type, k, t.dim_k, m.scales, [&](const auto& keys) {
+struct PageView {
+  PageType type;
+  const std::byte* data;
+};
+
+PageView view(const PageSource& s, const AttendTile& t, int64_t page) noexcept {
+  if (page == t.own_page && s.own) return {PageType::kF16, s.own};
+  if (page >= t.fresh_begin && s.fresh) return {s.type, s.fresh + (page - t.fresh_begin) * s.bytes};
+  return {s.type, s.base + t.pages[page] * t.page_bytes};
+}
+
+void score_page(const AttendTile& t, const TileMemory& m, const PageView& k, Ahead ahead) noexcept {
+  with_keys(k.type, k.data, t.dim_k, m.scales, [&](const auto& keys) {
     widened(m, keys, t.dim_k, kPage, [&](const auto& b) {
       product<false>(Product{.m = m.vectors,
                              .n = kPage,
@@ -192,8 +205,8 @@ void score_page(const AttendTile& t, const TileMemory& m, const std::byte* k, Ah
   });
 }
 
-void add_values(const AttendTile& t, const TileMemory& m, const std::byte* v, int64_t tokens, Ahead ahead) noexcept {
-  with_values(t.v_type, v, t.dim_v, m.scales, [&](const auto& values) {
+void add_values(const AttendTile& t, const TileMemory& m, const PageView& v, int64_t tokens, Ahead ahead) noexcept {
+  with_values(v.type, v.data, t.dim_v, m.scales, [&](const auto& values) {
     widened(m, values, tokens, t.dim_v, [&](const auto& b) {
       product<true>(Product{.m = m.vectors,
                             .n = t.dim_v,
@@ -217,33 +230,36 @@ void weigh(const TileMemory& m, int64_t vector, int64_t visible, int64_t dim_v) 
     for (int64_t i = 0; i < kPage; ++i) s[i] = 0;
     return;
   }
-  Vec::F x[kVecs], tops = Vec::load(s), sums = Vec::zero();
+  Vec::F x[kVecs], tops = Vec::load(s);
   for (int i = 0; i < kVecs; ++i) tops = Vec::max(tops, x[i] = Vec::load(s + i * Vec::kWidth));
-  const float before = m.top[vector], top = larger(before, Vec::top(tops));
+  float* total = m.total + vector * Vec::kWidth;
+  if (Vec::any_above(tops, m.top[vector])) {  // soon rare: the horizontal maximum is off the usual path
+    const float top = Vec::top(tops), keep = __builtin_exp2f(m.top[vector] - top);
+    m.top[vector] = top;
+    scale(keep, total, Vec::kWidth, total);
+    scale(keep, m.sum + vector * dim_v, dim_v, m.sum + vector * dim_v);
+  }
+  const Vec::F top = Vec::set(m.top[vector]);
+  Vec::F sums = Vec::load(total);
   for (int i = 0; i < kVecs; ++i) {
-    x[i] = exp2_of(Vec::sub(x[i], Vec::set(top)));
+    x[i] = exp2_of(Vec::sub(x[i], top));
     Vec::store(s + i * Vec::kWidth, x[i]);
     sums = Vec::add(sums, x[i]);
   }
-  if (top > before) {
-    const float keep = __builtin_exp2f(before - top);
-    m.top[vector] = top;
-    m.total[vector] *= keep;
-    scale(keep, m.sum + vector * dim_v, dim_v, m.sum + vector * dim_v);
-  }
-  m.total[vector] += Vec::sum(sums);
+  Vec::store(total, sums);
 }
 
 void close_tile(const AttendTile& t, const TileMemory& m) noexcept {
   for (int64_t i = 0; i < m.vectors; ++i) {
     const float* sum = m.sum + i * t.dim_v;
+    const float total = Vec::sum(Vec::load(m.total + i * Vec::kWidth));
     if (t.partial) {
       float* out = t.out + i * (t.dim_v + 2);
       scale(1.0f, sum, t.dim_v, out);
       out[t.dim_v] = m.top[i];
-      out[t.dim_v + 1] = m.total[i];
+      out[t.dim_v + 1] = total;
     } else {
-      scale(1.0f / m.total[i], sum, t.dim_v, t.out + i / t.group * t.out_stride + i % t.group * t.dim_v);
+      scale(1.0f / total, sum, t.dim_v, t.out + i / t.group * t.out_stride + i % t.group * t.dim_v);
     }
   }
 }
@@ -252,14 +268,14 @@ void attend(const AttendTile& t) noexcept {
   const TileMemory m = open_tile(t);
   for (int64_t page = t.page_begin; page < t.page_end; ++page) {
     const int64_t first = page * kPage, seen = t.position + t.rows - first;  // by the last row
-    const std::byte *k = t.k + t.pages[page] * t.page_bytes, *v = t.v + t.pages[page] * t.page_bytes;
-    const std::byte* next = page + 1 < t.page_end ? t.k + t.pages[page + 1] * t.page_bytes : k;
-    score_page(t, m, k, {v, t.v_bytes / t.dim_k});
+    const PageView k = view(t.k, t, page), v = view(t.v, t, page);
+    const PageView next = page + 1 < t.page_end ? view(t.k, t, page + 1) : k;
+    score_page(t, m, k, {v.data, t.v.bytes / t.dim_k});
     for (int64_t i = 0; i < m.vectors; ++i) {
       const int64_t visible = t.position + i / t.group + 1 - first;
       weigh(m, i, visible < kPage ? visible : kPage, t.dim_v);
     }
-    add_values(t, m, v, seen < kPage ? seen : kPage, {next, t.k_bytes / kPage});
+    add_values(t, m, v, seen < kPage ? seen : kPage, {next.data, t.k.bytes / kPage});
   }
   close_tile(t, m);
 }

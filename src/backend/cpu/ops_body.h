@@ -202,6 +202,7 @@ constexpr Ops make_ops(const char* isa) noexcept {
           .hadamard = hadamard,
           .write_k = write_k,
           .write_v = write_v,
+          .pack_kivi = pack_kivi,
           .attend = attend,
           .conv_silu = conv_silu,
           .delta_rule = delta_rule};

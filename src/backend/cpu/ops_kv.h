@@ -31,7 +31,7 @@ struct F16Matrix {
   float one(int64_t k, int64_t col) const noexcept { return Vec::half(b[k * ld + col]); }
 };
 
-/// int8 or 4-bit codes, a row of `ld` elements after the other. Of 32 codes of 4 bits, byte j holds j and j + 16.
+/// int8 codes, a row of `ld` after the other.
 struct ByteCodes {
   const std::byte* b;
   int64_t ld;
@@ -39,10 +39,18 @@ struct ByteCodes {
     return Vec::load_i8(reinterpret_cast<const int8_t*>(b) + k * ld + col);
   }
 };
-struct NibbleCodes {
+/// 4-bit codes less 8. Dims j and j + 16 of 32 share a byte, never two tokens: those are written by several threads.
+struct KeyNibbles {
   const std::byte* b;
   int64_t ld;
-  Vec::F load(int64_t k, int64_t col) const noexcept {  // code - 8
+  Vec::F load(int64_t k, int64_t col) const noexcept {
+    return Vec::load_nibbles(reinterpret_cast<const uint8_t*>(b) + (k / 32 * 16 + k % 16) * ld + col, k % 32 >= 16);
+  }
+};
+struct ValueNibbles {
+  const std::byte* b;
+  int64_t ld;
+  Vec::F load(int64_t k, int64_t col) const noexcept {
     return Vec::load_nibbles(reinterpret_cast<const uint8_t*>(b) + k * (ld / 2) + col / 32 * 16 + col % 16,
                              col % 32 >= 16);
   }
@@ -68,19 +76,41 @@ struct ValueMatrix {
   float one(int64_t, int64_t) const noexcept { return 0; }  // nor does a multiple of 32
 };
 
+/// Codes of 2 bits with a scale and a least value for 32 elements along a row. Of 64 codes, byte j holds j, j + 16,
+/// j + 32 and j + 48.
+struct GroupMatrix {
+  const std::byte* codes;
+  int64_t ld;
+  const float *scales, *least;
+  Vec::F load(int64_t k, int64_t col) const noexcept {
+    const int64_t at = k * ld + col;
+    const Vec::F x = Vec::load_crumbs(reinterpret_cast<const uint8_t*>(codes) + at / 64 * 16 + at % 16,
+                                      static_cast<int>(at % 64 / 16 * 2));
+    return Vec::fma(x, Vec::set(scales[at / 32]), Vec::set(least[at / 32]));
+  }
+  float one(int64_t, int64_t) const noexcept { return 0; }
+};
+
 // ---- Scaled pages: codes of all tokens, then f16 scales ----
 
 constexpr int64_t code_bytes(PageType type, int64_t n) noexcept {
-  return type == PageType::kQ4 ? n / 2 : n;
+  return type == PageType::kQ8 ? n : type == PageType::kQ4 ? n / 2 : n / 4;
 }
 
+/// The scales of a page, and the least values behind them, in f32.
 const float* widen_scales(PageType type, const std::byte* page, int64_t dim, float* out) noexcept {
   const auto* scales = reinterpret_cast<const uint16_t*>(page + code_bytes(type, kPage * dim));
-  for (int64_t i = 0; i < kPage * dim / 32; i += Vec::kWidth) Vec::store(out + i, Vec::load_f16(scales + i));
+  const int64_t n = kPage * dim / 32 * (type == PageType::kKivi ? 2 : 1);
+  for (int64_t i = 0; i < n; i += Vec::kWidth) Vec::store(out + i, Vec::load_f16(scales + i));
   return out;
 }
 
-/// Calls f with the keys [dim][64] of a page as an operand. `scales`: 2 * dim floats of memory.
+GroupMatrix group_matrix(const std::byte* page, int64_t dim, int64_t ld, float* scales) noexcept {
+  widen_scales(PageType::kKivi, page, dim, scales);
+  return {page, ld, scales, scales + kPage * dim / 32};
+}
+
+/// Calls f with the keys [dim][64] of a page as an operand. `scales`: 4 * dim floats of memory.
 template <typename F>
 void with_keys(PageType type, const std::byte* page, int64_t dim, float* scales, F f) noexcept {
   switch (type) {
@@ -91,7 +121,9 @@ void with_keys(PageType type, const std::byte* page, int64_t dim, float* scales,
     case PageType::kQ8:
       return f(KeyMatrix<ByteCodes>{{page, kPage}, widen_scales(type, page, dim, scales)});
     case PageType::kQ4:
-      return f(KeyMatrix<NibbleCodes>{{page, kPage}, widen_scales(type, page, dim, scales)});
+      return f(KeyMatrix<KeyNibbles>{{page, kPage}, widen_scales(type, page, dim, scales)});
+    case PageType::kKivi:
+      return f(group_matrix(page, dim, kPage, scales));
   }
 }
 
@@ -106,7 +138,9 @@ void with_values(PageType type, const std::byte* page, int64_t dim, float* scale
     case PageType::kQ8:
       return f(ValueMatrix<ByteCodes>{{page, dim}, widen_scales(type, page, dim, scales)});
     case PageType::kQ4:
-      return f(ValueMatrix<NibbleCodes>{{page, dim}, widen_scales(type, page, dim, scales)});
+      return f(ValueMatrix<ValueNibbles>{{page, dim}, widen_scales(type, page, dim, scales)});
+    case PageType::kKivi:
+      return f(group_matrix(page, dim, dim, scales));
   }
 }
 
@@ -140,17 +174,12 @@ uint16_t encode_q4(const float* x, uint8_t* codes) noexcept {
   return Vec::to_half(d);
 }
 
-void set_nibble(uint8_t* row, int64_t i, uint8_t code) noexcept {
-  uint8_t& byte = row[i / 32 * 16 + i % 16];
-  byte = i % 32 >= 16 ? static_cast<uint8_t>((byte & 15) | code << 4) : static_cast<uint8_t>((byte & 0xf0) | code);
-}
-
-/// Writes 32 dims from `i` of e's token, element j at code `first + j * step` of the page, and returns their scale.
-uint16_t write_codes(const KvEntry& e, const float* x, std::byte* page, int64_t first, int64_t step) noexcept {
-  if (e.type == PageType::kQ8) return encode_q8(x, reinterpret_cast<int8_t*>(page) + first, step);
+/// Writes 32 dims of a token, byte j of theirs at at[j * step], and returns their scale.
+uint16_t write_codes(PageType type, const float* x, std::byte* at, int64_t step) noexcept {
+  if (type == PageType::kQ8) return encode_q8(x, reinterpret_cast<int8_t*>(at), step);
   uint8_t codes[32];
   const uint16_t d = encode_q4(x, codes);
-  for (int64_t j = 0; j < 32; ++j) set_nibble(reinterpret_cast<uint8_t*>(page), first + j * step, codes[j]);
+  for (int64_t j = 0; j < 16; ++j) at[j * step] = static_cast<std::byte>(codes[j] | codes[j + 16] << 4);
   return d;
 }
 
@@ -192,15 +221,46 @@ void write_k(const KvEntry& e, std::byte* page) noexcept {
     x = rotated;
   }
   for (int64_t i = 0; i < e.dim; i += 32) {
-    scales[i / 32 * kPage + e.token] = write_codes(e, x + i, page, i * kPage + e.token, kPage);
+    scales[i / 32 * kPage + e.token] =
+        write_codes(e.type, x + i, page + code_bytes(e.type, i * kPage) + e.token, kPage);
   }
 }
 
 void write_v(const KvEntry& e, std::byte* page) noexcept {
   if (is_plain(e.type)) return write_plain(e, page, e.token * e.dim, 1);
   auto* scales = reinterpret_cast<uint16_t*>(page + code_bytes(e.type, kPage * e.dim));
-  for (int64_t i = e.token * e.dim; i < (e.token + 1) * e.dim; i += 32) {
-    scales[i / 32] = write_codes(e, e.x + i - e.token * e.dim, page, i, 1);
+  for (int64_t i = 0; i < e.dim; i += 32) {
+    const int64_t at = e.token * e.dim + i;
+    scales[at / 32] = write_codes(e.type, e.x + i, page + code_bytes(e.type, at), 1);
+  }
+}
+
+/// 32 values as codes of 2 bits: x = least + code * d, d = (most - least) / 3, both in f16; nearest, halves up.
+void pack_group(const float* x, uint8_t* codes, uint16_t& scale, uint16_t& least) noexcept {
+  float lo = x[0], hi = x[0];
+  for (int i = 1; i < 32; ++i) lo = x[i] < lo ? x[i] : lo, hi = larger(hi, x[i]);
+  scale = Vec::to_half((hi - lo) / 3.0f);
+  least = Vec::to_half(lo);
+  const float d = Vec::half(scale), m = Vec::half(least), inverse = d > 0 ? 1.0f / d : 0.0f;
+  for (int i = 0; i < 32; ++i) {
+    const float t = (x[i] - m) * inverse + 0.5f;
+    codes[i] = static_cast<uint8_t>(t >= 3 ? 3 : t > 0 ? static_cast<int>(t) : 0);
+  }
+}
+
+void pack_kivi(const uint16_t* exact, int64_t n, std::byte* page) noexcept {
+  auto* bytes = reinterpret_cast<uint8_t*>(page);
+  auto* scales = reinterpret_cast<uint16_t*>(page + n / 4);
+  for (int64_t at = 0; at < n; at += 64) {
+    float x[64];
+    uint8_t codes[64];
+    for (int i = 0; i < 64; i += Vec::kWidth) Vec::store(x + i, Vec::load_f16(exact + at + i));
+    for (int64_t g = 0; g < 2; ++g) {
+      pack_group(x + 32 * g, codes + 32 * g, scales[at / 32 + g], scales[(n + at) / 32 + g]);
+    }
+    for (int i = 0; i < 16; ++i) {
+      bytes[at / 4 + i] = static_cast<uint8_t>(codes[i] | codes[i + 16] << 2 | codes[i + 32] << 4 | codes[i + 48] << 6);
+    }
   }
 }
 

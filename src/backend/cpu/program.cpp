@@ -10,15 +10,15 @@ namespace tern::cpu {
 namespace {
 
 constexpr int64_t kTasksAThread = 4;  // of one row's attention: enough that a slow thread is made up for
-constexpr int32_t kPartPages = 4;     // least pages of a part of a long context
 
 /// Floats that an item of any node needs.
-int64_t scratch_floats(const Plan& plan) {
+int64_t scratch_floats(const Plan& plan, const ProgramLimits& limits) {
   int64_t most = 0;
   for (const Op& op : plan.ops) {
     if (const auto* a = std::get_if<AttendArgs>(&op.args)) {
-      most =
-          std::max(most, attend_scratch(int64_t{kTileRows} * (a->heads / a->kv_heads), a->head_dim_k, a->head_dim_v));
+      const int64_t vectors = int64_t{kTileRows} * (a->heads / a->kv_heads);
+      most = std::max(most, attend_scratch(vectors, a->head_dim_k, a->head_dim_v) +
+                                fresh_scratch(limits.rows, a->head_dim_k) + fresh_scratch(limits.rows, a->head_dim_v));
     } else if (const auto* d = std::get_if<DeltaRuleArgs>(&op.args)) {
       most = std::max<int64_t>(most, delta_scratch(d->head_dim));
     } else if (const auto* e = std::get_if<ExpertLinearArgs>(&op.args)) {
@@ -46,7 +46,7 @@ CpuProgram::CpuProgram(const Machine& machine, const ProgramLimits& limits, bool
                              .eager = eager,
                              .attend_parts = attend_parts_});
   arena_ = Memory(static_cast<size_t>(schedule_.arena_bytes));
-  scratch_step_ = round_up<int64_t>(schedule_.local_bytes + 4 * scratch_floats(plan), 4096);
+  scratch_step_ = round_up<int64_t>(schedule_.local_bytes + 4 * scratch_floats(plan, limits), 4096);
   scratch_ = Memory(static_cast<size_t>(scratch_step_ * threads));
   for (const Buffer& b : schedule_.buffers) {
     base_.push_back((b.local ? scratch_.data() : arena_.data()) + b.offset);
@@ -56,6 +56,15 @@ CpuProgram::CpuProgram(const Machine& machine, const ProgramLimits& limits, bool
   const auto rows = static_cast<size_t>(limits.rows);
   for (std::vector<int32_t>* v : {&position_, &seq_of_row_, &first_part_, &n_parts_}) v->resize(rows);
   tasks_.resize(rows + static_cast<size_t>(attend_parts_));
+  tails_.resize(rows);
+  if (const CacheShape& shape = machine.cache.shape(); shape.has_tails()) {
+    for (const KvLayer& l : plan.kv_layers) {
+      const int64_t both = tail_bytes(shape.k, l.kv_heads * l.head_dim_k * kPageTokens) +
+                           tail_bytes(shape.v, l.kv_heads * l.head_dim_v * kPageTokens);
+      middle_page_bytes_ = std::max(middle_page_bytes_, both / 2);
+    }
+    middle_ = Memory(static_cast<size_t>(middle_page_bytes_ * (limits.rows / kPageTokens + 1)));
+  }
   for (const int32_t ids : schedule_.groupings) {
     const auto router = std::ranges::find_if(plan.ops, [&](const Op& o) { return o.out.id == ids; });
     const auto* a = router == plan.ops.end() ? nullptr : std::get_if<RouterArgs>(&router->args);
@@ -120,38 +129,9 @@ void CpuProgram::begin(const Step& step, std::span<float> logits) {
       n_parts_[row] = 0;
     }
   }
-  if (!plan.kv_layers.empty()) plan_attention();
-}
-
-void CpuProgram::plan_attention() {
-  int64_t tiles = 0;
-  for (const SeqRows& seq : step_->seqs) tiles += ceil_div(seq.n_rows, kTileRows);
-  const int64_t wanted = ceil_div<int64_t>(kTasksAThread * machine_.pool->size(), least_kv_heads_);
-  const auto most_parts = static_cast<int32_t>(tiles == 0 ? 1 : ceil_div(wanted, tiles));
-  n_tasks_ = 0;
-  int32_t parts = 0;
-  for (size_t s = 0; s < step_->seqs.size(); ++s) {
-    const SeqRows& seq = step_->seqs[s];
-    const auto index = static_cast<int32_t>(s);
-    const int32_t pages = ceil_div(seq.position + seq.n_rows, kPageTokens);
-    const int32_t split = seq.n_rows == 1 ? std::min(most_parts, pages / kPartPages) : 1;
-    if (split > 1) {
-      CHECK(parts + split <= attend_parts_, "{} parts of attention", parts + split);
-      const auto row = static_cast<size_t>(seq.first_row);
-      first_part_[row] = parts;
-      n_parts_[row] = split;
-      for (int32_t i = 0; i < split; ++i) {
-        tasks_[static_cast<size_t>(n_tasks_++)] = {index,  seq.first_row, 1, pages * i / split, pages * (i + 1) / split,
-                                                   parts++};
-      }
-      continue;
-    }
-    for (int32_t row = (seq.n_rows - 1) / kTileRows * kTileRows; row >= 0; row -= kTileRows) {  // longest first
-      const int32_t rows = std::min(kTileRows, seq.n_rows - row);
-      const int32_t seen = ceil_div(seq.position + row + rows, kPageTokens);
-      tasks_[static_cast<size_t>(n_tasks_++)] = {index, seq.first_row + row, rows, 0, seen, -1};
-    }
-  }
+  if (plan.kv_layers.empty()) return;
+  open_tails();
+  plan_attention();
 }
 
 // ---- The walk ----

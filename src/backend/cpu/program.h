@@ -29,6 +29,27 @@ struct AttendTask {
   int32_t part;                  // index of its partial result, -1 when it is the whole
 };
 
+/// The pages of a sequence that a Step appends to. The first and the last of them are tail pages of its slot (which
+/// half of it), those in between are `middle` and following of the program's own.
+struct Tail {
+  int32_t first_page = 0, last_page = 0;
+  int32_t first_half = 0, last_half = 0;
+  int32_t middle = 0;
+};
+
+/// Where the unquantised pages of one KV head of a kivi cache lie while a Step appends to them.
+struct ExactPages {
+  std::byte* tail;
+  int64_t half_bytes;
+  std::byte* middle;
+  int64_t middle_bytes;
+  std::byte* at(const Tail& t, int32_t page) const {
+    if (page == t.last_page) return tail + t.last_half * half_bytes;
+    if (page == t.first_page) return tail + t.first_half * half_bytes;
+    return middle + (t.middle + page - t.first_page - 1) * middle_bytes;
+  }
+};
+
 /// How the rows of a Step spread over experts: slot order is by expert, then by row.
 struct Grouping {
   struct Active {
@@ -52,7 +73,6 @@ class CpuProgram final : public Program {
  private:
   // ---- A Step (program.cpp) ----
   void begin(const Step& step, std::span<float> logits);
-  void plan_attention();
   void run_phases(uint32_t first, uint32_t last);
   ThreadPool::Phase advance(uint32_t phase, int thread);
   bool serial(const Phase& p) const { return p.light && rows() <= 1; }
@@ -64,19 +84,25 @@ class CpuProgram final : public Program {
   int64_t rows() const { return step_->rows(); }
   const std::vector<Chunk>& chunks(const Phase& p) const { return rows() <= kFewRows ? p.few : p.many; }
 
+  // ---- Attention (program_attend.cpp) ----
+  void open_tails();
+  void plan_attention();
+  ExactPages exact_keys(const KvLayerMemory& kv, const SeqRows& seq, int64_t head) const;
+  ExactPages exact_values(const KvLayerMemory& kv, const SeqRows& seq, int64_t head) const;
+  void write_kv(const Node& n, int64_t row, int thread);
+  void attend(const Node& n, int64_t item, int thread);
+  void merge_parts(const Node& n, int64_t row, int thread);
+
   // ---- Rows (program_rows.cpp) ----
   void row_node(const Node& n, int64_t row, int thread);
   void row_op(const Node& n, const Op& op, int64_t row, int thread);
   void angles(const Node& n, int64_t row, int thread);
   void round_row(const Node& n, int64_t row, int thread);
   void round_experts(const Node& n, int64_t row, int thread);
-  void write_kv(const Node& n, int64_t row, int thread);
-  void merge_parts(const Node& n, int64_t row, int thread);
   void group_experts(const Node& n);
 
   // ---- Items (program_items.cpp) ----
   void linear(const Node& n, int64_t row_begin, int64_t row_end);
-  void attend(const Node& n, int64_t item, int thread);
   void conv(const Node& n, int64_t item);
   void delta(const Node& n, int64_t item, int thread);
   void expert_linear(const Node& n, int64_t item, int thread);
@@ -110,6 +136,8 @@ class CpuProgram final : public Program {
   int64_t scratch_step_ = 0;  // of one thread: local buffers, then whatever an item needs
   std::vector<std::byte*> base_;
   std::vector<int64_t> row_step_, thread_step_;
+  Memory middle_;  // pages that a Step fills from end to end, unquantised, of one layer at a time (kivi)
+  int64_t middle_page_bytes_ = 0;
   int64_t attend_parts_ = 0;
   int32_t least_kv_heads_ = 1;
 
@@ -118,6 +146,7 @@ class CpuProgram final : public Program {
   std::vector<int32_t> position_, seq_of_row_;
   std::vector<int32_t> first_part_, n_parts_;  // of a row's attention; 0 parts: nothing to merge
   std::vector<AttendTask> tasks_;
+  std::vector<Tail> tails_;  // of the Step's sequences
   int32_t n_tasks_ = 0;
   std::vector<Grouping> groupings_;
   uint32_t phase_ = 0, last_phase_ = 0;  // the open one, and the end of the walk
@@ -125,6 +154,10 @@ class CpuProgram final : public Program {
 
 /// Rows of a tile of attention: enough query vectors for one reading of a page of keys.
 inline constexpr int32_t kTileRows = 16;
+/// Floats in which an item of attention packs the pages of keys, or of values, that a Step adds to a kivi cache.
+constexpr int64_t fresh_scratch(int64_t rows, int64_t dim) noexcept {
+  return (rows / kPageTokens + 2) * (dim * kPageTokens / 32 * 12 / 4);
+}
 inline constexpr int64_t kConvChannels = 512;  // of one item of a convolution
 inline constexpr int64_t kExpertRows = 64;     // activation rows of one expert product at a time
 

@@ -27,39 +27,6 @@ void CpuProgram::linear(const Node& n, int64_t row_begin, int64_t row_end) {
   }
 }
 
-void CpuProgram::attend(const Node& n, int64_t item, int thread) {
-  const auto& a = args<AttendArgs>(n);
-  const AttendTask& task = tasks_[static_cast<size_t>(item / a.kv_heads)];
-  const int64_t head = item % a.kv_heads;
-  const int32_t group = a.heads / a.kv_heads;
-  const KvLayerMemory& kv = machine_.cache.kv(a.cache);
-  const CacheShape& shape = machine_.cache.shape();
-  AttendTile t{.q = f32(op(n).inputs[0].id, task.row) + head * group * a.head_dim_k,
-               .q_stride = a.heads * a.head_dim_k,
-               .rows = task.rows,
-               .group = group,
-               .position = position_[static_cast<size_t>(task.row)],
-               .dim_k = a.head_dim_k,
-               .dim_v = a.head_dim_v,
-               .scale = a.scale,
-               .k_type = static_cast<PageType>(shape.k),
-               .v_type = static_cast<PageType>(shape.v),
-               .k = kv.k(head),
-               .v = kv.v(head),
-               .page_bytes = kv.page_bytes,
-               .k_bytes = kv.k_head_bytes,
-               .v_bytes = kv.v_head_bytes,
-               .pages = step_->pages.data() + step_->seqs[static_cast<size_t>(task.seq)].first_page,
-               .page_begin = task.page_begin,
-               .page_end = task.page_end,
-               .out = f32(n.out, task.row) + head * group * a.head_dim_v,
-               .out_stride = a.heads * a.head_dim_v,
-               .partial = task.part >= 0,
-               .scratch = scratch(thread)};
-  if (t.partial) t.out = f32(n.extra, 0) + (int64_t{task.part} * a.heads + head * group) * (a.head_dim_v + 2);
-  machine_.ops->attend(t);
-}
-
 void CpuProgram::conv(const Node& n, int64_t item) {
   const auto& a = args<ConvArgs>(n);
   const int64_t channels = machine_.plan->info(op(n).out).cols, blocks = ceil_div(channels, kConvChannels);

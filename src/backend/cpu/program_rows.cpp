@@ -190,43 +190,6 @@ void CpuProgram::round_experts(const Node& n, int64_t row, int thread) {
   }
 }
 
-void CpuProgram::write_kv(const Node& n, int64_t row, int thread) {
-  const auto& a = args<AttendArgs>(n);
-  const KvLayerMemory& kv = machine_.cache.kv(a.cache);
-  const CacheShape& shape = machine_.cache.shape();
-  const int32_t position = position_[static_cast<size_t>(row)];
-  const SeqRows& seq = step_->seqs[static_cast<size_t>(seq_of_row_[static_cast<size_t>(row)])];
-  const int64_t page = step_->pages[static_cast<size_t>(seq.first_page + position / kPageTokens)] * kv.page_bytes;
-  const float *k = f32(op(n).inputs[1].id, row, thread), *v = f32(op(n).inputs[2].id, row, thread);
-  for (int64_t head = 0; head < a.kv_heads; ++head) {
-    const int32_t token = position % kPageTokens;
-    machine_.ops->write_k({static_cast<PageType>(shape.k), k + head * a.head_dim_k, a.head_dim_k, token},
-                          kv.k(head) + page);
-    machine_.ops->write_v({static_cast<PageType>(shape.v), v + head * a.head_dim_v, a.head_dim_v, token},
-                          kv.v(head) + page);
-  }
-}
-
-void CpuProgram::merge_parts(const Node& n, int64_t row, int thread) {
-  const int32_t parts = n_parts_[static_cast<size_t>(row)];
-  if (parts == 0) return;
-  const auto& a = args<AttendArgs>(n);
-  const int64_t width = a.head_dim_v + 2;
-  const float* first = f32(n.extra, 0) + first_part_[static_cast<size_t>(row)] * a.heads * width;
-  for (int64_t head = 0; head < a.heads; ++head) {
-    const auto part = [&](int64_t i) { return first + (i * a.heads + head) * width; };  // sums, top, total
-    float top = part(0)[a.head_dim_v];
-    for (int64_t i = 1; i < parts; ++i) top = std::max(top, part(i)[a.head_dim_v]);
-    float* out = f32(n.out, row, thread) + head * a.head_dim_v;
-    float total = 0;
-    for (int64_t i = 0; i < parts; ++i) total += std::exp2(part(i)[a.head_dim_v] - top) * part(i)[a.head_dim_v + 1];
-    for (int64_t i = 0; i < parts; ++i) {
-      const float share = std::exp2(part(i)[a.head_dim_v] - top) / total;
-      (i == 0 ? machine_.ops->scale : machine_.ops->add_scaled)(share, part(i), a.head_dim_v, out);
-    }
-  }
-}
-
 void CpuProgram::group_experts(const Node& n) {
   Grouping& g = groupings_[static_cast<size_t>(n.extra)];
   const int32_t ids_val = schedule_.groupings[static_cast<size_t>(n.extra)];

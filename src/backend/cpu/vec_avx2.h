@@ -34,6 +34,11 @@ struct Vec {
     x = _mm256_and_si256(_mm256_srl_epi32(x, _mm_cvtsi32_si128(high ? 4 : 0)), _mm256_set1_epi32(15));
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(8)));
   }
+  /// Bits [shift, shift + 2) of 8 bytes.
+  static F load_crumbs(const uint8_t* p, int shift) noexcept {
+    const __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(x, _mm_cvtsi32_si128(shift)), _mm256_set1_epi32(3)));
+  }
   static F add(F a, F b) noexcept { return _mm256_add_ps(a, b); }
   static F sub(F a, F b) noexcept { return _mm256_sub_ps(a, b); }
   static F mul(F a, F b) noexcept { return _mm256_mul_ps(a, b); }
@@ -52,6 +57,7 @@ struct Vec {
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
   }
+  static bool any_above(F a, float b) noexcept { return _mm256_movemask_ps(_mm256_cmp_ps(a, set(b), _CMP_GT_OQ)) != 0; }
   /// a * 2^n for integral n in [-126, 127].
   static F scale2(F a, F n) noexcept {
     const __m256i e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);

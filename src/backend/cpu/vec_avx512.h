@@ -35,6 +35,12 @@ struct Vec {
     const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_permutexvar_ps(_mm512_srl_epi32(x, _mm_cvtsi32_si128(high ? 4 : 0)), values);  // by its low 4 bits
   }
+  /// Bits [shift, shift + 2) of 16 bytes.
+  static F load_crumbs(const uint8_t* p, int shift) noexcept {
+    const F values = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+    const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_permutexvar_ps(_mm512_srl_epi32(x, _mm_cvtsi32_si128(shift)), values);
+  }
   static F add(F a, F b) noexcept { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) noexcept { return _mm512_sub_ps(a, b); }
   static F mul(F a, F b) noexcept { return _mm512_mul_ps(a, b); }
@@ -45,6 +51,7 @@ struct Vec {
   static F abs(F a) noexcept { return _mm512_abs_ps(a); }
   static float sum(F a) noexcept { return _mm512_reduce_add_ps(a); }
   static float top(F a) noexcept { return _mm512_reduce_max_ps(a); }
+  static bool any_above(F a, float b) noexcept { return _mm512_cmp_ps_mask(a, set(b), _CMP_GT_OQ) != 0; }
   static F scale2(F a, F n) noexcept { return _mm512_scalef_ps(a, n); }
   static F round(F a) noexcept { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static F zero_below(F x, float least, F y) noexcept {

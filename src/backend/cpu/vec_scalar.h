@@ -23,6 +23,7 @@ struct Vec {
   static F load_nibbles(const uint8_t* p, bool high) noexcept {
     return static_cast<float>((high ? *p >> 4 : *p & 15) - 8);
   }
+  static F load_crumbs(const uint8_t* p, int shift) noexcept { return static_cast<float>(*p >> shift & 3); }
   static F add(F a, F b) noexcept { return a + b; }
   static F sub(F a, F b) noexcept { return a - b; }
   static F mul(F a, F b) noexcept { return a * b; }
@@ -33,6 +34,7 @@ struct Vec {
   static F abs(F a) noexcept { return __builtin_fabsf(a); }
   static float sum(F a) noexcept { return a; }
   static float top(F a) noexcept { return a; }
+  static bool any_above(F a, float b) noexcept { return a > b; }
   static F round(F a) noexcept { return __builtin_rintf(a); }
   /// Sum of squares of one vector, in double.
   struct Squares {

@@ -59,6 +59,8 @@ class RefBackend final : public Backend {
     shape_ = shape;
     k_.clear();
     v_.clear();
+    k_packed_.clear();
+    v_packed_.clear();
     conv_.clear();
     delta_.clear();
     const auto tokens = static_cast<size_t>(shape.pages) * kPageTokens;
@@ -66,6 +68,8 @@ class RefBackend final : public Backend {
       k_.emplace_back(tokens * static_cast<size_t>(l.kv_heads * l.head_dim_k));
       v_.emplace_back(tokens * static_cast<size_t>(l.kv_heads * l.head_dim_v));
     }
+    if (shape.k == KvType::kKivi) k_packed_ = k_;
+    if (shape.v == KvType::kKivi) v_packed_ = v_;
     for (const StateLayer& s : plan_->state_layers) {
       conv_.emplace_back(static_cast<size_t>(shape.state_slots) * static_cast<size_t>(s.conv_floats()));
       delta_.emplace_back(static_cast<size_t>(shape.state_slots) * static_cast<size_t>(s.delta_floats()));
@@ -113,6 +117,8 @@ class RefBackend final : public Backend {
   void copy_page(int32_t from, int32_t to) override {
     for (std::vector<double>& s : k_) copy_slot(s, from, to, shape_.pages);
     for (std::vector<double>& s : v_) copy_slot(s, from, to, shape_.pages);
+    for (std::vector<double>& s : k_packed_) copy_slot(s, from, to, shape_.pages);
+    for (std::vector<double>& s : v_packed_) copy_slot(s, from, to, shape_.pages);
   }
 
   std::vector<OpReport> report() const override {
@@ -209,18 +215,33 @@ class RefBackend final : public Backend {
         std::ranges::copy(val(op.inputs[2]).row(s.first_row + i), v.begin());
         ref::round_key(shape_.k, a.head_dim_k, k);
         ref::round_value(shape_.v, v);
+        if ((s.position + i + 1) % kPageTokens == 0) pack_page(layer, at / kPageTokens);
       }
       std::vector<const double*> k, v;
-      for (int32_t p = 0; p < s.position + s.n_rows; ++p) {
-        k.push_back(k_[layer].data() + slot(p) * k_cols);
-        v.push_back(v_[layer].data() + slot(p) * v_cols);
-      }
       for (int32_t i = 0; i < s.n_rows; ++i) {
-        const auto seen = static_cast<size_t>(s.position + i + 1);
-        ref::attend(a, val(op.inputs[0]).row(s.first_row + i), {k.data(), seen}, {v.data(), seen},
-                    val(op.out).row(s.first_row + i));
+        const int32_t seen = s.position + i + 1, own_page = (seen - 1) / kPageTokens;
+        k.clear();
+        v.clear();
+        for (int32_t p = 0; p < seen; ++p) {
+          const bool earlier = p / kPageTokens < own_page;
+          k.push_back((earlier && shape_.k == KvType::kKivi ? k_packed_ : k_)[layer].data() + slot(p) * k_cols);
+          v.push_back((earlier && shape_.v == KvType::kKivi ? v_packed_ : v_)[layer].data() + slot(p) * v_cols);
+        }
+        ref::attend(a, val(op.inputs[0]).row(s.first_row + i), k, v, val(op.out).row(s.first_row + i));
       }
     }
+  }
+  /// What later pages see of a page of a kivi cache.
+  void pack_page(size_t layer, int64_t page) {
+    const auto rows = [&](std::vector<std::vector<double>>& memory) {
+      const size_t n = memory[layer].size() / static_cast<size_t>(shape_.pages);
+      return MutRow(memory[layer]).subspan(static_cast<size_t>(page) * n, n);
+    };
+    if (shape_.k == KvType::kKivi) {
+      const MutRow exact = rows(k_);
+      ref::round_kivi_keys(exact, static_cast<int64_t>(exact.size()) / kPageTokens, rows(k_packed_));
+    }
+    if (shape_.v == KvType::kKivi) ref::round_kivi_values(rows(v_), rows(v_packed_));
   }
   void apply(const Op& op, const TakeArgs& a) {
     map_rows(op, [&](Row x, MutRow y) { ref::take(a, x, y); });
@@ -316,6 +337,7 @@ class RefBackend final : public Backend {
   std::vector<std::vector<double>> vectors_;
   CacheShape shape_;
   std::vector<std::vector<double>> k_, v_, conv_, delta_;  // one a layer
+  std::vector<std::vector<double>> k_packed_, v_packed_;   // of a kivi cache: k_ and v_ have the exact ones
   std::vector<Rows> vals_;
   std::function<void(const OpTrace&)> trace_;
 };
