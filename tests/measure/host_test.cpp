@@ -25,7 +25,8 @@ TEST(PeakResident, KeepsTheMostThatWasInMemory) {
     std::memset(memory.data(), 1, kBytes);
   }
   EXPECT_GE(peak_resident() + (size_t{8} << 20), before + kBytes);  // what was resident may have become less meanwhile
-  if (reset_peak_resident()) EXPECT_LT(peak_resident(), before + kBytes);
+  if (!reset_peak_resident()) GTEST_SKIP() << "this system cannot reset the peak";
+  EXPECT_LT(peak_resident(), before + kBytes);
 }
 
 }  // namespace

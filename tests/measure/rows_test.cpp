@@ -97,7 +97,8 @@ TEST_F(TakeTurns, ARowIsContendedWhenAnEngineMissedItsThreadsTime) {
 }
 
 TEST(Summarize, MedianAndRange) {
-  const std::array odd{5.0, 1.0, 3.0}, even{4.0, 1.0, 3.0, 8.0};
+  const std::array odd{5.0, 1.0, 3.0};
+  const std::array even{4.0, 1.0, 3.0, 8.0};
   EXPECT_EQ(summarize(odd).median, 3);
   EXPECT_EQ(summarize(odd).low, 1);
   EXPECT_EQ(summarize(odd).high, 5);
@@ -111,15 +112,15 @@ TEST(PairedRatio, ComparesTheTwoSamplesOfARound) {
 }
 
 TEST(TestName, SaysWhatIsTimed) {
-  EXPECT_EQ((Test{.prompt = 512}.name()), "pp512");
-  EXPECT_EQ((Test{.generate = 128, .depth = 4096}.name()), "tg128 @ d4096");
-  EXPECT_EQ((Test{.generate = 128, .busy = 1}.name()), "tg128 beside 1 busy");
+  EXPECT_EQ((measure::Test{.prompt = 512}.name()), "pp512");
+  EXPECT_EQ((measure::Test{.generate = 128, .depth = 4096}.name()), "tg128 @ d4096");
+  EXPECT_EQ((measure::Test{.generate = 128, .busy = 1}.name()), "tg128 beside 1 busy");
 }
 
 TEST(Receipt, HoldsEverySampleTheRatioAndTheShareOfTheBandwidth) {
   Receipt r;
   r.bandwidth[2] = 60e9;
-  r.compared = ModelFile{.file = "other.gguf", .format_bytes = {}};
+  r.compared.emplace().file = "other.gguf";
   r.rows.push_back({.test = {.generate = 10},
                     .threads = 2,
                     .ours = {{1, 2}, {1, 2}, {0.5, 1}},
