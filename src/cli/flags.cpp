@@ -169,8 +169,6 @@ std::filesystem::path binary_folder() {
   return error ? std::filesystem::current_path() : path.parent_path();
 }
 
-constexpr std::array kKvTypes{KvType::kF32, KvType::kF16, KvType::kQ8_0};
-
 std::vector<std::string> kv_type_names() {
   std::vector<std::string> names;
   for (const KvType type : kKvTypes) names.emplace_back(kv_type_name(type));
@@ -244,7 +242,7 @@ void ModelFlags::declare_engine(FlagSet& set) {
   set.option("-b,--batch-size", batch, "tokens of a prompt read in one batch")
       .between(1, 65536)
       .environment("LLAMA_ARG_BATCH");
-  set.option("--cache-type-k", type_k, "-ctk: type of cached keys")
+  set.option("--cache-type-k", type_k, "-ctk: type of cached keys (q4_0 and kivi lose some quality)")
       .one_of(kv_type_names())
       .environment("LLAMA_ARG_CACHE_TYPE_K");
   set.option("--cache-type-v", type_v, "-ctv: type of cached values")
