@@ -95,6 +95,11 @@ class Backend {
   /// Steps.
   virtual void reserve(const CacheShape& shape) = 0;
   virtual std::unique_ptr<Program> compile(const ProgramLimits& limits) = 0;
+  /// Memory for `floats` logits that run() fills without a copy in between; valid until the next call.
+  virtual std::span<float> logits_memory(size_t floats) {
+    logits_.resize(floats);
+    return logits_;
+  }
   /// Runs one Step; `logits` [out_rows, n_vocab] is complete on return. The Step is within the Program's limits.
   virtual void run(Program& program, const Step& step, std::span<float> logits) = 0;
   /// Copies a recurrent-state slot / a KV page of every layer.
@@ -104,6 +109,9 @@ class Backend {
   virtual std::vector<OpReport> report() const = 0;
   /// Sees every op of the following runs (eager, unfused walk); an empty function turns it off.
   virtual void set_trace(std::function<void(const OpTrace&)> sink) = 0;
+
+ private:
+  std::vector<float> logits_;
 };
 
 }  // namespace tern

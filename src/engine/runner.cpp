@@ -109,14 +109,14 @@ std::span<const float> Runner::run(std::span<const Slice> slices) {
            pools_->kv.size());
   }
   fill(slices);
-  logits_.resize(step_.out_rows.size() * static_cast<size_t>(plan_.n_vocab));
-  backend_.run(program(step_), step_, logits_);
+  const std::span<float> logits = backend_.logits_memory(step_.out_rows.size() * static_cast<size_t>(plan_.n_vocab));
+  backend_.run(program(step_), step_, logits);
   for (const Slice& slice : slices) {
     Sequence& s = *slice.sequence;
     s.tokens_.insert(s.tokens_.end(), slice.tokens.begin(), slice.tokens.end());
     if (s.saved_ == s.current_) s.current_ = 1 - s.current_;
   }
-  return logits_;
+  return logits;
 }
 
 std::span<const float> Runner::prefill(Sequence& sequence, std::span<const int32_t> tokens, const Progress& progress) {

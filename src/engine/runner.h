@@ -75,7 +75,6 @@ class Runner {
   std::shared_ptr<CachePools> pools_;
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Program>> programs_;  // (rows, outputs)
   Step step_;
-  std::vector<float> logits_;
 };
 
 }  // namespace tern

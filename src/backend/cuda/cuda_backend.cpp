@@ -54,6 +54,11 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaProgram>(*machine_, limits);
   }
 
+  std::span<float> logits_memory(size_t floats) override {
+    if (machine_->logits.size() < floats * sizeof(float)) machine_->logits = PinnedMemory(floats * sizeof(float));
+    return {reinterpret_cast<float*>(machine_->logits.data()), floats};
+  }
+
   void run(Program& program, const Step& step, std::span<float> logits) override {
     auto& p = static_cast<CudaProgram&>(program);
     trace_ ? p.run_traced(step, logits, trace_) : p.run(step, logits);

@@ -10,9 +10,8 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int64_t kGraphRows = 32;                  // a step of more rows hides its launches behind the kernels
-constexpr size_t kMostGraphs = 64;                  // of one program
-constexpr size_t kPinnedLogits = size_t{64} << 20;  // more go straight to the caller's memory
+constexpr int64_t kGraphRows = 32;  // a step of more rows hides its launches behind the kernels
+constexpr size_t kMostGraphs = 64;  // of one program
 
 }  // namespace
 
@@ -72,10 +71,6 @@ CudaProgram::CudaProgram(Machine& machine, const ProgramLimits& limits, bool fus
   for (const Buffer& b : walk_.buffers) buffers_.push_back(arena_.data() + b.offset);
   if (walk_.counters > 0)
     check(cudaMemsetAsync(counters_.data(), 0, counters_.size(), machine.stream.get()), "clearing counters");
-  const ValInfo& logits = machine.plan->info(machine.plan->logits);
-  const int64_t rows = logits.outputs_only ? limits.outputs : limits.rows;
-  const size_t bytes = static_cast<size_t>(rows * logits.cols) * 4;
-  if (bytes <= kPinnedLogits) logits_ = PinnedMemory(bytes);
 }
 
 CudaProgram::~CudaProgram() {
@@ -143,14 +138,12 @@ void CudaProgram::fetch(const Launch& launch, std::span<float> logits) {
   const auto cols = machine_.plan->info(v).cols;
   const auto n = static_cast<size_t>(launch.rows_of(machine_.plan->info(v).outputs_only) * cols);
   CHECK(logits.size() >= n);
-  const bool pinned = logits_.size() > 0;
-  void* const to = pinned ? static_cast<void*>(logits_.data()) : logits.data();
   if (n > 0)
-    check(cudaMemcpyAsync(to, launch.at(v.id), n * 4, cudaMemcpyDeviceToHost, launch.stream), "fetching logits");
+    check(cudaMemcpyAsync(logits.data(), launch.at(v.id), n * 4, cudaMemcpyDeviceToHost, launch.stream),
+          "fetching logits");
   const auto start = std::chrono::steady_clock::now();
   machine_.stream.wait();
   machine_.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (pinned) std::memcpy(logits.data(), to, n * 4);
 }
 
 void CudaProgram::run(const Step& step, std::span<float> logits) {

@@ -19,6 +19,7 @@ struct Machine {
   Tables tables;
   DeviceMemory table_memory;
   CacheMemory cache;
+  PinnedMemory logits;      // what callers were given to have logits in
   double wait_seconds = 0;  // of the last Step: the host had nothing to do
 };
 
@@ -71,7 +72,6 @@ class CudaProgram final : public Program {
   const bool fuse_;
   Walk walk_;
   DeviceMemory arena_, counters_;
-  PinnedMemory logits_;  // on their way to the caller, when they are few
   std::vector<std::byte*> buffers_;
   std::unique_ptr<StepImage> image_;
   int64_t generation_ = -1;  // of the cache that graphs and the image were made for
