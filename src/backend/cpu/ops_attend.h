@@ -79,7 +79,7 @@ void product_tile(const Product<B>& p, int64_t row, int64_t col, Ahead ahead) no
   for (int64_t k = 0; k < steps; ++k) {
     for (int64_t line = 0; line < ahead.step; line += 64) __builtin_prefetch(ahead.next + k * ahead.step + line);
     Vec::F x[kVecs];
-    for (int v = 0; v < kVecs; ++v) x[v] = b.load(k, col + v * Vec::kWidth);
+    load_row(b, k, col, x);
     for (int r = 0; r < kRows; ++r) {
       const Vec::F y = Vec::set(a[r * lda + k]);
       for (int v = 0; v < kVecs; ++v) sum[r][v] = Vec::fma(y, x[v], sum[r][v]);

@@ -44,15 +44,16 @@ struct KeyNibbles {
   const std::byte* b;
   int64_t ld;
   Vec::F load(int64_t k, int64_t col) const noexcept {
-    return Vec::load_nibbles(reinterpret_cast<const uint8_t*>(b) + (k / 32 * 16 + k % 16) * ld + col, k % 32 >= 16);
+    return Vec::load_nibbles(reinterpret_cast<const uint8_t*>(b) + ((k >> 5) * 16 + (k & 15)) * ld + col,
+                             (k & 16) != 0);
   }
 };
 struct ValueNibbles {
   const std::byte* b;
   int64_t ld;
   Vec::F load(int64_t k, int64_t col) const noexcept {
-    return Vec::load_nibbles(reinterpret_cast<const uint8_t*>(b) + k * (ld / 2) + col / 32 * 16 + col % 16,
-                             col % 32 >= 16);
+    return Vec::load_nibbles(reinterpret_cast<const uint8_t*>(b) + k * (ld / 2) + (col >> 5) * 16 + (col & 15),
+                             (col & 16) != 0);
   }
 };
 
@@ -62,7 +63,7 @@ struct KeyMatrix {
   Codes codes;
   const float* scales;
   Vec::F load(int64_t k, int64_t col) const noexcept {
-    return Vec::mul(codes.load(k, col), Vec::load(scales + k / 32 * kPage + col));
+    return Vec::mul(codes.load(k, col), Vec::load(scales + (k >> 5) * kPage + col));
   }
   float one(int64_t, int64_t) const noexcept { return 0; }  // 64 columns leave none over
 };
@@ -71,7 +72,7 @@ struct ValueMatrix {
   Codes codes;
   const float* scales;
   Vec::F load(int64_t k, int64_t col) const noexcept {
-    return Vec::mul(codes.load(k, col), Vec::set(scales[k * (codes.ld / 32) + col / 32]));
+    return Vec::mul(codes.load(k, col), Vec::set(scales[k * (codes.ld >> 5) + (col >> 5)]));
   }
   float one(int64_t, int64_t) const noexcept { return 0; }  // nor does a multiple of 32
 };
@@ -82,14 +83,34 @@ struct GroupMatrix {
   const std::byte* codes;
   int64_t ld;
   const float *scales, *least;
-  Vec::F load(int64_t k, int64_t col) const noexcept {
-    const int64_t at = k * ld + col;
-    const Vec::F x = Vec::load_crumbs(reinterpret_cast<const uint8_t*>(codes) + at / 64 * 16 + at % 16,
-                                      static_cast<int>(at % 64 / 16 * 2));
-    return Vec::fma(x, Vec::set(scales[at / 32]), Vec::set(least[at / 32]));
+  Vec::F load(int64_t k, int64_t col) const noexcept { return at(static_cast<uint64_t>(k * ld + col)); }
+  Vec::F at(uint64_t i) const noexcept {
+    return element(i / 64 * 16 + i % 16, static_cast<int>(i % 64 / 16 * 2), i / 32);
+  }
+  Vec::F element(uint64_t byte, int shift, uint64_t group) const noexcept {
+    const Vec::F x = Vec::load_crumbs(reinterpret_cast<const uint8_t*>(codes) + byte, shift);
+    return Vec::fma(x, Vec::set(scales[group]), Vec::set(least[group]));
   }
   float one(int64_t, int64_t) const noexcept { return 0; }
 };
+
+/// Consecutive vectors of row k of an operand. Inline, or the call would spill every sum of the tile.
+template <int kVecs, typename B>
+[[gnu::always_inline]] inline void load_row(const B& b, int64_t k, int64_t col, Vec::F (&x)[kVecs]) noexcept {
+  for (int v = 0; v < kVecs; ++v) x[v] = b.load(k, col + v * Vec::kWidth);
+}
+template <int kVecs>
+[[gnu::always_inline]] inline void load_row(const GroupMatrix& b, int64_t k, int64_t col, Vec::F (&x)[kVecs]) noexcept {
+  const auto at = static_cast<uint64_t>(k * b.ld + col);
+  if (kVecs * Vec::kWidth == 64 && at % 64 == 0) {  // the same 16 bytes at four shifts
+    for (int v = 0; v < kVecs; ++v) {
+      const int i = v * Vec::kWidth;
+      x[v] = b.element(at / 4 + static_cast<uint64_t>(i % 16), i / 16 * 2, at / 32 + static_cast<uint64_t>(i / 32));
+    }
+  } else {
+    for (int v = 0; v < kVecs; ++v) x[v] = b.at(at + static_cast<uint64_t>(v * Vec::kWidth));
+  }
+}
 
 // ---- Scaled pages: codes of all tokens, then f16 scales ----
 
