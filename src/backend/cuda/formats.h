@@ -45,6 +45,12 @@ __device__ __forceinline__ float half_high(uint32_t pair) {
   asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(pair));
   return f;
 }
+/// From global or shared memory, whichever the compiler sees.
+template <typename T>
+__device__ __forceinline__ T load_word(const uint8_t* p) {
+  return *reinterpret_cast<const T*>(p);
+}
+
 /// Row g (0) or g + 8 (1) of a pair.
 template <int kHalf>
 __device__ __forceinline__ float half_of(uint32_t pair) {
@@ -70,12 +76,12 @@ struct LaneWords {
     if constexpr (kWords % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < kWords / 4; ++i) {
-        const uint4 v = load_once(p + i * 512 + lane * 16);
+        const uint4 v = load_word<uint4>(p + i * 512 + lane * 16);
         w[4 * i] = v.x, w[4 * i + 1] = v.y, w[4 * i + 2] = v.z, w[4 * i + 3] = v.w;
       }
     } else {
       static_assert(kWords == 2);
-      const uint2 v = load_once8(p + lane * 8);
+      const uint2 v = load_word<uint2>(p + lane * 8);
       w[0] = v.x, w[1] = v.y;
     }
   }
@@ -301,12 +307,12 @@ struct TritCodes : LaneWords<16> {
 // pack(i, source): word i of the plane from source.scale(row, fold), .minimum, .sub, .sub_minimum (row in the tile,
 // fold in the unit; zeros outside of the matrix).
 
-template <typename Source>
-__device__ uint32_t scale_pair(const Source& s, int g, int fold) {
+template <typename Tile>
+__device__ uint32_t scale_pair(const Tile& s, int g, int fold) {
   return s.scale(g, fold) | static_cast<uint32_t>(s.scale(g + 8, fold)) << 16;
 }
-template <typename Source>
-__device__ uint32_t minimum_pair(const Source& s, int g, int fold) {
+template <typename Tile>
+__device__ uint32_t minimum_pair(const Tile& s, int g, int fold) {
   return s.minimum(g, fold) | static_cast<uint32_t>(s.minimum(g + 8, fold)) << 16;
 }
 
@@ -314,13 +320,13 @@ __device__ uint32_t minimum_pair(const Source& s, int g, int fold) {
 template <int kWords>
 __device__ __forceinline__ void load_row(uint32_t (&w)[kWords], const uint8_t* p) {
   if constexpr (kWords == 1) {
-    w[0] = load_once4(p);
+    w[0] = load_word<uint32_t>(p);
   } else if constexpr (kWords == 2) {
-    const uint2 v = load_once8(p);
+    const uint2 v = load_word<uint2>(p);
     w[0] = v.x, w[1] = v.y;
   } else {
     static_assert(kWords == 4);
-    const uint4 v = load_once(p);
+    const uint4 v = load_word<uint4>(p);
     w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
   }
 }
@@ -334,8 +340,8 @@ struct NoScales {  // I2_S
   __device__ __forceinline__ float scale() const {
     return 1.0f;
   }
-  template <typename Source>
-  __device__ static uint32_t pack(int, const Source&) {
+  template <typename Tile>
+  __device__ static uint32_t pack(int, const Tile&) {
     return 0;
   }
 };
@@ -350,7 +356,7 @@ struct HalfScales {
   __device__ __forceinline__ void load(const uint8_t* p, int lane) {
     if constexpr (kWords == 5) {
 #pragma unroll
-      for (int j = 0; j < kWords; ++j) w[j] = load_once4(p + j * 32 + lane / 4 * 4);
+      for (int j = 0; j < kWords; ++j) w[j] = load_word<uint32_t>(p + j * 32 + lane / 4 * 4);
     } else {
       load_row(w, p + lane / 4 * kWords * 4);
     }
@@ -359,8 +365,8 @@ struct HalfScales {
   __device__ __forceinline__ float scale() const {
     return half_of<kHalf>(w[kJ / kRepeat]);
   }
-  template <typename Source>
-  __device__ static uint32_t pack(int i, const Source& s) {
+  template <typename Tile>
+  __device__ static uint32_t pack(int i, const Tile& s) {
     if constexpr (kWords == 5) return scale_pair(s, i % 8, i / 8 * kRepeat);
     return scale_pair(s, i / kWords, i % kWords * kRepeat);
   }
@@ -384,8 +390,8 @@ struct HalfScalesMinima {
   __device__ __forceinline__ float minimum() const {
     return half_of<kHalf>(m[kJ]);
   }
-  template <typename Source>
-  __device__ static uint32_t pack(int i, const Source& s) {
+  template <typename Tile>
+  __device__ static uint32_t pack(int i, const Tile& s) {
     return i < 32 ? scale_pair(s, i / 4, i % 4) : minimum_pair(s, (i - 32) / 4, i % 4);
   }
 };
@@ -411,8 +417,8 @@ struct ByteScales {
   __device__ __forceinline__ float scale() const {
     return Kind::value((w[kHalf][kJ / 4] >> (kJ % 4 * 8)) & 255u);
   }
-  template <typename Source>
-  __device__ static uint32_t pack(int i, const Source& s) {
+  template <typename Tile>
+  __device__ static uint32_t pack(int i, const Tile& s) {
     uint32_t v = 0;
     for (int b = 0; b < 4; ++b) v |= static_cast<uint32_t>(s.sub(i / kWords, i % kWords * 4 + b)) << (8 * b);
     return v;
@@ -471,8 +477,8 @@ struct SuperScales {
   __device__ __forceinline__ float minimum() const {
     return -__fmul_rn(super_minimum<kHalf>(), static_cast<float>(minimum_operand<kJ, kHalf>() & 255u));
   }
-  template <typename Source>
-  __device__ static uint32_t pack(int i, const Source& s) {
+  template <typename Tile>
+  __device__ static uint32_t pack(int i, const Tile& s) {
     if (i >= kWords * 16) {
       i -= kWords * 16;
       return i % kSuper == 0 ? scale_pair(s, i / kSuper, 0) : minimum_pair(s, i / kSuper, 0);

@@ -58,16 +58,16 @@ struct BlockScale : NoSubs {  // one f16 a block
 };
 
 template <TensorType kType>
-struct Source;
+struct FileBlock;
 
 template <>
-struct Source<TensorType::PQ2_0> : BlockScale {
+struct FileBlock<TensorType::PQ2_0> : BlockScale {
   using Block = quant::BlockPQ2_0;
   using DeviceLayout = Ternary2Layout;
   __device__ static int code(const Block& b, int e) { return minus_weight((b.qs[e / 4] >> (e % 4 * 2)) & 3); }
 };
 template <>
-struct Source<TensorType::TQ2_0> : BlockScale {
+struct FileBlock<TensorType::TQ2_0> : BlockScale {
   using Block = quant::BlockTQ2_0;
   using DeviceLayout = Ternary2Layout;
   __device__ static int code(const Block& b, int e) {
@@ -75,14 +75,14 @@ struct Source<TensorType::TQ2_0> : BlockScale {
   }
 };
 template <>
-struct Source<TensorType::I2_S> : NoSubs {
+struct FileBlock<TensorType::I2_S> : NoSubs {
   using Block = quant::BlockI2_S;
   using DeviceLayout = Layout<TernaryCodes<128>, NoScales, 128, false>;
   __device__ static int code(const Block& b, int e) { return minus_weight((b.qs[e % 32] >> (6 - e / 32 * 2)) & 3); }
   __device__ static uint32_t scale(const Block&, int) { return 0; }
 };
 template <>
-struct Source<TensorType::Q2_0> : BlockScale {
+struct FileBlock<TensorType::Q2_0> : BlockScale {
   using Block = quant::BlockQ2_0;
   using DeviceLayout = Layout<TernaryCodes<128>, HalfScales<32, 128, 2>, 128, true>;
   __device__ static int code(const Block& b, int e) { return minus_weight((b.qs[e / 4] >> (e % 4 * 2)) & 3); }
@@ -92,7 +92,7 @@ __device__ inline int trit_at(const uint8_t* bytes, int width, int e) {
   return quant::trit_of(bytes[e % width], e / width);
 }
 template <>
-struct Source<TensorType::PTQ1_0> : BlockScale {
+struct FileBlock<TensorType::PTQ1_0> : BlockScale {
   using Block = quant::BlockPTQ1_0;
   using DeviceLayout = TritLayout;
   __device__ static int code(const Block& b, int e) {
@@ -100,7 +100,7 @@ struct Source<TensorType::PTQ1_0> : BlockScale {
   }
 };
 template <>
-struct Source<TensorType::TQ1_0> : BlockScale {
+struct FileBlock<TensorType::TQ1_0> : BlockScale {
   using Block = quant::BlockTQ1_0;
   using DeviceLayout = TritLayout;
   __device__ static int code(const Block& b, int e) {
@@ -108,52 +108,52 @@ struct Source<TensorType::TQ1_0> : BlockScale {
   }
 };
 template <>
-struct Source<TensorType::Q1_0> : BlockScale {
+struct FileBlock<TensorType::Q1_0> : BlockScale {
   using Block = quant::BlockQ1_0;
   using DeviceLayout = Layout<SignCodes, HalfScales<128, 128>, 128, false>;
   __device__ static int code(const Block& b, int e) { return (b.bits[e / 8] >> (e % 8)) & 1; }
 };
 
 template <>
-struct Source<TensorType::Q4_0> : BlockScale {
+struct FileBlock<TensorType::Q4_0> : BlockScale {
   using Block = quant::BlockQ4_0;
   using DeviceLayout = Layout<Signed4Codes, HalfScales<32, 128>, 128, true>;
   __device__ static int code(const Block& b, int e) { return split_nibble(b.qs, e); }
 };
 template <>
-struct Source<TensorType::Q4_1> : BlockScale {
+struct FileBlock<TensorType::Q4_1> : BlockScale {
   using Block = quant::BlockQ4_1;
   using DeviceLayout = Layout<Unsigned4Codes<128>, HalfScalesMinima, 128, true>;
   __device__ static int code(const Block& b, int e) { return split_nibble(b.qs, e); }
   __device__ static uint32_t minimum(const Block& b, int) { return b.m; }
 };
 template <>
-struct Source<TensorType::Q5_0> : BlockScale {
+struct FileBlock<TensorType::Q5_0> : BlockScale {
   using Block = quant::BlockQ5_0;
   using DeviceLayout = Layout<SignedTwoPlanes<4, 1, 128>, HalfScales<32, 128>, 128, true>;
   __device__ static int code(const Block& b, int e) { return split_nibble(b.qs, e) | quant::fifth_bit(b.qh, e); }
 };
 template <>
-struct Source<TensorType::Q5_1> : BlockScale {
+struct FileBlock<TensorType::Q5_1> : BlockScale {
   using Block = quant::BlockQ5_1;
   using DeviceLayout = Layout<UnsignedTwoPlanes<4, 1, 128>, HalfScalesMinima, 128, true>;
   __device__ static int code(const Block& b, int e) { return split_nibble(b.qs, e) | quant::fifth_bit(b.qh, e); }
   __device__ static uint32_t minimum(const Block& b, int) { return b.m; }
 };
 template <>
-struct Source<TensorType::Q8_0> : BlockScale {
+struct FileBlock<TensorType::Q8_0> : BlockScale {
   using Block = quant::BlockQ8_0;
   using DeviceLayout = Layout<Signed8Codes, HalfScales<32, 128>, 128, true>;
   __device__ static int code(const Block& b, int e) { return b.qs[e] & 255; }
 };
 template <>
-struct Source<TensorType::IQ4_NL> : BlockScale {
+struct FileBlock<TensorType::IQ4_NL> : BlockScale {
   using Block = quant::BlockIQ4_NL;
   using DeviceLayout = Layout<TableCodes<Iq4Table, 128>, HalfScales<32, 128>, 128, true>;
   __device__ static int code(const Block& b, int e) { return split_nibble(b.qs, e); }
 };
 template <>
-struct Source<TensorType::MXFP4> : NoSubs {
+struct FileBlock<TensorType::MXFP4> : NoSubs {
   using Block = quant::BlockMXFP4;
   using DeviceLayout = Layout<TableCodes<E2m1Table, 128>, ByteScales<E8m0, 32>, 128, true>;
   __device__ static int code(const Block& b, int e) { return split_nibble(b.qs, e); }
@@ -161,7 +161,7 @@ struct Source<TensorType::MXFP4> : NoSubs {
   __device__ static int sub(const Block& b, int) { return b.e; }
 };
 template <>
-struct Source<TensorType::NVFP4> : NoSubs {
+struct FileBlock<TensorType::NVFP4> : NoSubs {
   using Block = quant::BlockNVFP4;
   using DeviceLayout = Layout<TableCodes<E2m1Table, 128>, ByteScales<Ue4m3, 16>, 128, true>;
   __device__ static int code(const Block& b, int e) { return (b.qs[e / 16 * 8 + e % 8] >> (e % 16 / 8 * 4)) & 15; }
@@ -170,7 +170,7 @@ struct Source<TensorType::NVFP4> : NoSubs {
 };
 
 template <>
-struct Source<TensorType::Q2_K> : BlockScale {
+struct FileBlock<TensorType::Q2_K> : BlockScale {
   using Block = quant::BlockQ2_K;
   using DeviceLayout = Layout<Unsigned2Codes<256>, SuperScales<Subs::kNibbles>, 256, false>;
   __device__ static int code(const Block& b, int e) { return (b.qs[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2)) & 3; }
@@ -178,7 +178,7 @@ struct Source<TensorType::Q2_K> : BlockScale {
   __device__ static int sub(const Block& b, int e) { return b.scales[e / 16]; }
 };
 template <>
-struct Source<TensorType::Q3_K> : BlockScale {
+struct FileBlock<TensorType::Q3_K> : BlockScale {
   using Block = quant::BlockQ3_K;
   using DeviceLayout = Layout<SignedTwoPlanes<2, 1, 256>, SuperScales<Subs::kBytes16>, 256, false>;
   __device__ static int code(const Block& b, int e) {
@@ -188,7 +188,7 @@ struct Source<TensorType::Q3_K> : BlockScale {
   __device__ static int sub(const Block& b, int e) { return quant::group_scale(b, e / 16) & 255; }
 };
 template <>
-struct Source<TensorType::Q4_K> : BlockScale {
+struct FileBlock<TensorType::Q4_K> : BlockScale {
   using Block = quant::BlockQ4_K;
   using DeviceLayout = Layout<Unsigned4Codes<256>, SuperScales<Subs::kWithMin8>, 256, false>;
   __device__ static int code(const Block& b, int e) { return (b.qs[e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4)) & 15; }
@@ -197,7 +197,7 @@ struct Source<TensorType::Q4_K> : BlockScale {
   __device__ static int sub_minimum(const Block& b, int e) { return quant::unpack_scale_min(b.scales, e / 32).minimum; }
 };
 template <>
-struct Source<TensorType::Q5_K> : BlockScale {
+struct FileBlock<TensorType::Q5_K> : BlockScale {
   using Block = quant::BlockQ5_K;
   using DeviceLayout = Layout<UnsignedTwoPlanes<4, 1, 256>, SuperScales<Subs::kWithMin8>, 256, false>;
   __device__ static int code(const Block& b, int e) {
@@ -208,7 +208,7 @@ struct Source<TensorType::Q5_K> : BlockScale {
   __device__ static int sub_minimum(const Block& b, int e) { return quant::unpack_scale_min(b.scales, e / 32).minimum; }
 };
 template <>
-struct Source<TensorType::Q6_K> : BlockScale {
+struct FileBlock<TensorType::Q6_K> : BlockScale {
   using Block = quant::BlockQ6_K;
   using DeviceLayout = Layout<SignedTwoPlanes<4, 2, 256>, SuperScales<Subs::kBytes16>, 256, false>;
   __device__ static int code(const Block& b, int e) {
@@ -218,7 +218,7 @@ struct Source<TensorType::Q6_K> : BlockScale {
   __device__ static int sub(const Block& b, int e) { return b.scales[e / 16] & 255; }
 };
 template <>
-struct Source<TensorType::IQ4_XS> : BlockScale {
+struct FileBlock<TensorType::IQ4_XS> : BlockScale {
   using Block = quant::BlockIQ4_XS;
   using DeviceLayout = Layout<TableCodes<Iq4Table, 256>, SuperScales<Subs::kBytes8>, 256, false>;
   __device__ static int code(const Block& b, int e) { return split_nibble(b.qs + e / 32 * 16, e % 32); }
@@ -228,7 +228,7 @@ struct Source<TensorType::IQ4_XS> : BlockScale {
 /// The rows of a piece of a file as a tile reads them.
 template <TensorType kType>
 struct FileTile {
-  using S = Source<kType>;
+  using S = FileBlock<kType>;
   using Block = typename S::Block;
   using L = typename S::DeviceLayout;
   const uint8_t* rows;  // of the tile

@@ -72,30 +72,28 @@ struct Parts {
 };
 
 Parts parts(const Prepared& p) {
-  const int64_t stride = round_up(std::max<int64_t>(p.capacity, 1), int64_t{8});
   if (p.rule == Activation::kF32) return {{}, static_cast<size_t>(p.capacity * p.cols) * sizeof(float)};
   const int64_t q_stride = round_up(p.cols, int64_t{128}) + kPadColumns;
-  const int64_t groups = p.rule == Activation::kI8Row ? 1 : q_stride / quant::activation_group(p.rule, p.cols) + 1;
   size_t at = 0;
   const auto take = [&](int64_t bytes) {
     const size_t begin = at;
     at = round_up(at + static_cast<size_t>(bytes), kAlign);
     return p.data ? p.data + begin : nullptr;
   };
-  ActView v{.q_stride = q_stride,
-            .stride = stride,
-            .group_shift = p.rule == Activation::kI8x256 ? 1 : 0,
-            .row_rule = p.rule == Activation::kI8Row};
-  v.q = reinterpret_cast<const int8_t*>(take(stride * q_stride));
-  v.scales = reinterpret_cast<const float*>(take(groups * stride * 4));
-  v.sums = reinterpret_cast<const int32_t*>(take(q_stride / 128 * stride * 4));
+  ActView v;
+  v.q_stride = q_stride;
+  v.q = reinterpret_cast<const int8_t*>(take(p.capacity * q_stride));
+  v.scales =
+      reinterpret_cast<const float*>(take(p.capacity * q_stride / (p.rule == Activation::kI8x32 ? 32 : 128) * 4));
+  v.sums = reinterpret_cast<const int32_t*>(take(p.capacity * q_stride / 128 * 4));
+  if (p.rule == Activation::kI8Row) v.multipliers = reinterpret_cast<const float*>(take(p.capacity * 4));
   return {v, at};
 }
 
-PrepareArgs rotation_args(const float* x, int64_t rows, int64_t cols, const Rotation& r) {
+PrepareArgs rotation_args(const Source& source, int64_t rows, int64_t cols, const Rotation& r) {
   CHECK(r.block == 0 || (r.block <= kMostRotationBlock && cols % r.block == 0), "rotation block {} of {} columns",
         r.block, cols);
-  return {.x = x,
+  return {.source = source,
           .rows = rows,
           .cols = cols,
           .block = r.block,
@@ -108,6 +106,7 @@ Target target_of(const Product& p, const Extents& e) {
   return {.w = reinterpret_cast<const uint8_t*>(p.w->data),
           .out = p.out,
           .bias = p.bias,
+          .add = p.add,
           .scale = p.scale,
           .tensor_scale = p.w->tensor_scale,
           .rows = static_cast<int>(p.w->shape.rows),
@@ -135,6 +134,7 @@ void multiply_floats(cudaStream_t stream, const Product& p, const Prepared& x, c
                    .ids = rows.ids ? rows.ids + first : nullptr,
                    .pairs_per_act = static_cast<int>(rows.pairs_per_act)};
     args.target.out += first * p.w->shape.rows;
+    if (args.target.add) args.target.add += first * p.w->shape.rows;
     e.kernels->floats(stream, args);
   }
 }
@@ -246,8 +246,12 @@ size_t prepared_bytes(Activation rule, int64_t cols, int64_t capacity) {
 }
 
 void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& rotation, const Prepared& to) {
+  prepare(stream, Source{.x = x, .x_stride = to.cols}, rows, rotation, to);
+}
+
+void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to) {
   CHECK(rows <= to.capacity, "{} rows, room for {}", rows, to.capacity);
-  PrepareArgs args = rotation_args(x, rows, to.cols, rotation);
+  PrepareArgs args = rotation_args(source, rows, to.cols, rotation);
   if (to.rule == Activation::kF32) {
     args.out = reinterpret_cast<float*>(to.data);
   } else {
@@ -256,8 +260,8 @@ void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& 
     args.scales = const_cast<float*>(v.scales);
     args.sums = const_cast<int32_t*>(v.sums);
     args.q_stride = v.q_stride;
-    args.stride = v.stride;
-    args.group = v.row_rule ? 0 : static_cast<int>(quant::activation_group(to.rule, to.cols));
+    args.multipliers = const_cast<float*>(v.multipliers);
+    args.group = v.multipliers ? 0 : static_cast<int>(quant::activation_group(to.rule, to.cols));
     args.lane_order = rows <= kMatvecRows;
   }
   launch_prepare(stream, args);
@@ -265,7 +269,7 @@ void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& 
 
 void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, const Rotation& rotation, bool inverse,
             float* out) {
-  PrepareArgs args = rotation_args(x, rows, cols, rotation);
+  PrepareArgs args = rotation_args(Source{.x = x, .x_stride = cols}, rows, cols, rotation);
   args.inverse = inverse;
   args.out = out;
   launch_prepare(stream, args);

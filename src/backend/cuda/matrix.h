@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "backend/cuda/matrix_source.h"
 #include "gguf/types.h"
 #include "quant/format.h"
 
@@ -78,6 +79,8 @@ struct Rotation {
   int64_t width = 0;             // elements of `signs`, applied to every chunk of `width` columns
   const float* signs = nullptr;  // +1 / -1; nullptr: none
 };
+/// to = rule(rotate(source)) for `rows` rows of to.cols columns.
+void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to);
 /// to = rule(rotate(x)) for `rows` <= capacity rows of x [rows][cols]. The integers are those of quant::quantize_row.
 /// For kF32 without a rotation x can serve as the data of a Prepared itself.
 void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& rotation, const Prepared& to);
@@ -85,12 +88,13 @@ void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& 
 void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, const Rotation& rotation, bool inverse,
             float* out);
 
-/// out[r * w.rows + i] = (w x_r)[i] * scale + bias[i].
+/// out[r * w.rows + i] = (w x_r)[i] * scale + bias[i] + add[r * w.rows + i].
 struct Product {
   const DeviceMatrix* w = nullptr;
   float* out = nullptr;
   float scale = 1.0f;
   const float* bias = nullptr;  // [w.rows] or none
+  const float* add = nullptr;   // as out, or none; may be out
 };
 constexpr size_t kMaxProducts = 4;
 /// Up to kMaxProducts products over the same activations; neighbours of one format share a launch. Weights have

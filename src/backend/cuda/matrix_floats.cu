@@ -76,7 +76,9 @@ __global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant
   if (a >= acts || !exists) return;
   float v = sums[together ? 0 : warp][a];
   for (int k = 1; together && k < kWarps; ++k) v += sums[k][a];
-  p.target.out[(first + a) * p.target.rows + row] = v * p.target.scale + (p.target.bias ? p.target.bias[row] : 0.0f);
+  const int64_t at = (first + a) * p.target.rows + row;
+  p.target.out[at] = v * p.target.scale + (p.target.bias ? p.target.bias[row] : 0.0f) +
+                     (p.target.add ? p.target.add[at] : 0.0f);
 }
 
 template <typename T>

@@ -15,7 +15,7 @@ template <typename L>
 struct GemmStage {
   static constexpr int kGroups = L::kAct32 ? 4 : 1;
   alignas(16) uint8_t q[kGemmActs * kGemmStride];
-  float scales[kGroups][kGemmActs];
+  alignas(16) float scales[kGemmActs][kGroups];
 };
 
 __device__ __forceinline__ void copy_async4(float* shared, const float* global) {
@@ -63,28 +63,24 @@ struct GemmCopy {
   const ActView& x;
   __device__ GemmCopy(const GemmActs& acts, int tid) : x(acts.p.x) {
     for (int i = 0; i < kRows; ++i) q[i] = x.q + acts.act_row(tid / 8 + i * kThreads / 8) * x.q_stride + tid % 8 * 16;
-    scales = x.scales + acts.act_row(tid % kGemmActs);
+    scales = x.scales + acts.act_row(tid % kGemmActs) * x.q_stride / (L::kAct32 ? 32 : 128);
   }
   __device__ __forceinline__ void start(GemmStage<L>& to, int chunk, int tid) const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       copy_async16(to.q + (tid / 8 + i * kThreads / 8) * kGemmStride + tid % 8 * 16, q[i] + chunk * 128, true);
     }
-    if (x.row_rule) return;
+    if (tid >= kGemmActs) return;
     if constexpr (L::kAct32) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int group = i * 2 + tid / kGemmActs;
-        copy_async4(&to.scales[group][tid % kGemmActs], scales + (chunk * 4 + group) * x.stride);
-      }
-    } else if (tid < kGemmActs) {
-      copy_async4(&to.scales[0][tid], scales + (chunk >> x.group_shift) * x.stride);
+      copy_async16(to.scales[tid], scales + chunk * 4, true);
+    } else {
+      copy_async4(to.scales[tid], scales + chunk);
     }
   }
 };
 
 template <typename L, int kM, int kN>
-__device__ __forceinline__ void multiply_stage(const GemmStage<L>& stage, bool row_rule, int lane, auto chunk_of_unit,
+__device__ __forceinline__ void multiply_stage(const GemmStage<L>& stage, int lane, auto chunk_of_unit,
                                                const typename L::Frag (&w)[kM], float (&y)[kM][kN][4]) {
   const uint8_t* const matrices = stage.q + (lane / 16 * 8 + lane % 8) * kGemmStride + lane / 8 % 2 * 16;
   const auto b = [&](int s, uint32_t(&words)[kN][2]) {
@@ -96,8 +92,8 @@ __device__ __forceinline__ void multiply_stage(const GemmStage<L>& stage, bool r
     }
   };
   const auto d = [&](int n, int j) {
-    if (row_rule) return make_float2(1.0f, 1.0f);
-    return *reinterpret_cast<const float2*>(&stage.scales[j][n * 8 + lane % 4 * 2]);
+    const int act = n * 8 + lane % 4 * 2;
+    return make_float2(stage.scales[act][j], stage.scales[act + 1][j]);
   };
   multiply_chunk<L, chunk_of_unit, false>(w, b, d, y);
 }
@@ -151,7 +147,7 @@ __global__ void __launch_bounds__(kGemmWarps * 32, 2) gemm_kernel(const __grid_c
       __syncthreads();
       if (next < chunks) copy.start(stages[next % kGemmStages], next, tid);
       copy_async_commit();
-      multiply_stage<L>(stages[chunk % kGemmStages], p.x.row_rule, lane, c, frag, y);
+      multiply_stage<L>(stages[chunk % kGemmStages], lane, c, frag, y);
     });
   }
 #pragma unroll
@@ -160,10 +156,11 @@ __global__ void __launch_bounds__(kGemmWarps * 32, 2) gemm_kernel(const __grid_c
     for (int i = 0; i < kN * 4; ++i) {
       const int row = (tile + m) * kTileRows + lane / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
       if (row >= target.rows || col >= acts.count) continue;
-      const float multiplier = p.x.row_rule ? p.x.scales[acts.act_row(col)] : 1.0f;
+      const float multiplier = p.x.multipliers ? p.x.multipliers[acts.act_row(col)] : 1.0f;
       const float bias = target.bias ? target.bias[row] : 0.0f;
-      target.out[static_cast<int64_t>(acts.out_row(col)) * target.rows + row] =
-          finish<L>(y[m][i / 4][i % 4], multiplier, target.tensor_scale, target.scale, bias);
+      const int64_t at = static_cast<int64_t>(acts.out_row(col)) * target.rows + row;
+      target.out[at] = finish<L>(y[m][i / 4][i % 4], multiplier, target.tensor_scale, target.scale, bias) +
+                       (target.add ? target.add[at] : 0.0f);
     }
   }
 }

@@ -19,11 +19,9 @@ constexpr int kActTile = 64;
 struct ActView {
   const int8_t* q = nullptr;  // [rows][q_stride]; up to kMatvecRows rows: columns of a chunk stand at act_position
   int64_t q_stride = 0;
-  const float* scales = nullptr;  // [group][stride]: a group is 32, 128 or 256 columns, or the row (the multiplier s)
-  const int32_t* sums = nullptr;  // [chunk][stride]: sum of the integers
-  int64_t stride = 0;
-  int group_shift = 0;  // chunk >> group_shift = its group (32: four groups a chunk, see Layout::kAct32)
-  bool row_rule = false;
+  const float* scales = nullptr;       // [rows][q_stride / 128], of 32 columns: [rows][q_stride / 32]; row rule: ones
+  const int32_t* sums = nullptr;       // [rows][q_stride / 128]: sum of the integers of a chunk
+  const float* multipliers = nullptr;  // [rows]: s of the row rule; nullptr otherwise
 };
 
 /// Where column c of a chunk of 128 stands: the 32 bytes that lane t of each four needs of it are together (mma.h).
@@ -36,6 +34,7 @@ struct Target {
   const uint8_t* w = nullptr;
   float* out = nullptr;
   const float* bias = nullptr;
+  const float* add = nullptr;  // as out
   float scale = 1.0f, tensor_scale = 1.0f;
   int rows = 0;
   int tiles_end = 0;  // tiles of this target and those before it
@@ -95,6 +94,9 @@ struct FormatKernels {
   void (*floats)(cudaStream_t, const FloatArgs&) = nullptr;
   void (*lookup)(cudaStream_t, const LookupArgs&) = nullptr;
 };
+
+/// True when this build and this device have the products of mma_wgmma.h (Hopper, code for sm_90a).
+bool wgmma_runs();
 
 /// The row of a format, defined by the .cu that instantiates it.
 template <TensorType kType>

@@ -1,15 +1,18 @@
 // A block takes a span of a row, four consecutive elements a thread. Butterflies of the Hadamard transform run in
 // registers (strides 1, 2), between lanes (4 .. 64) and between warps (128 ..): every pair is added and subtracted as
 // quant::walsh_hadamard does it, so the bits agree. Rounding follows quant::quantize_row to the last integer.
+#include "backend/cuda/gates.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_kernels.h"
 #include "backend/cuda/matrix_prepare.h"
+#include "backend/cuda/mma.h"
 #include "quant/activation.h"
 
 namespace tern::cuda {
 namespace {
 
 constexpr int kLeastSpan = 1024;
+constexpr int64_t kManyRows = 64;  // from here on a block takes a whole row, so that its norm is found once
 
 struct Four {
   float v[4];
@@ -51,16 +54,110 @@ __device__ void transform(Four& x, int block, float factor, float4* shared) {
   }
 }
 
-__device__ Four load_span(const PrepareArgs& p, int64_t row, int64_t col, float4* shared) {
+/// Four columns of a row from `col` on; zeros behind its end.
+__device__ Four read_columns(const float* row, const Columns& c, int col, int cols) {
   Four x{};
-  for (int i = 0; i < 4; ++i) {
-    if (col + i < p.cols) x.v[i] = p.x[row * p.cols + col + i];
+  if (c.dim > 0) {
+    int h = col / c.dim;
+    const int in_head = col % c.dim;
+    if (c.rep > 1) h = c.k_heads * (h % c.rep) + h / c.rep;
+    row += c.offset + h * c.stride + in_head - col;
   }
+  if (col + 4 <= cols && reinterpret_cast<uintptr_t>(row + col) % 16 == 0) {
+    const float4 v = *reinterpret_cast<const float4*>(row + col);
+    x.v[0] = v.x, x.v[1] = v.y, x.v[2] = v.z, x.v[3] = v.w;
+    return x;
+  }
+  for (int i = 0; i < 4; ++i) {
+    if (col + i < cols) x.v[i] = row[col + i];
+  }
+  return x;
+}
+__device__ void write_columns(float* row, const Four& x, int col, int cols) {
+  if (col + 4 <= cols && reinterpret_cast<uintptr_t>(row + col) % 16 == 0) {
+    *reinterpret_cast<float4*>(row + col) = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
+    return;
+  }
+  for (int i = 0; i < 4; ++i) {
+    if (col + i < cols) row[col + i] = x.v[i];
+  }
+}
+
+__device__ double square(const Four& x) {
+  return (static_cast<double>(x.v[0]) * x.v[0] + static_cast<double>(x.v[1]) * x.v[1]) +
+         (static_cast<double>(x.v[2]) * x.v[2] + static_cast<double>(x.v[3]) * x.v[3]);
+}
+__device__ double sum_of_lanes(double v, int lanes) {
+  for (int i = 1; i < lanes; i *= 2) v += __shfl_xor_sync(~0u, v, i);
+  return v;
+}
+__device__ float norm_factor(double squares, int64_t n, float eps) {
+  return static_cast<float>(1.0 / sqrt(squares / static_cast<double>(n) + eps));
+}
+
+/// The factor of a norm over the whole row, which every block of the row finds for itself; 1 without one.
+__device__ float row_factor(const PrepareArgs& p, int64_t row) {
+  const Source& s = p.source;
+  if (!s.norm || s.group != p.cols) return 1.0f;
+  __shared__ double parts[32];
+  constexpr int kAhead = 6;  // loads under way together
+  const int span = static_cast<int>(blockDim.x) * 4, cols = static_cast<int>(p.cols);
+  double sum = 0;
+  for (int col = static_cast<int>(threadIdx.x) * 4; col < cols; col += kAhead * span) {
+    Four x[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      x[i] = Four{};
+      if (col + i * span < cols) x[i] = read_columns(s.x + row * s.x_stride, s.x_columns, col + i * span, cols);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) sum += square(x[i]);
+  }
+  sum = sum_of_lanes(sum, 32);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : 0.0;
+  return norm_factor(sum_of_lanes(sum, 32), p.cols, s.eps);
+}
+
+/// What a thread multiplies its four columns by; no kernel writes it, so it is read before the inputs are there.
+struct Constants {
+  Four norm, signs;
+};
+__device__ Constants read_constants(const PrepareArgs& p, int col) {
+  Constants c{};
+  const Source& s = p.source;
+  const int cols = static_cast<int>(p.cols);
+  if (col >= cols) return c;
+  if (s.norm) c.norm = read_columns(s.norm, Columns{}, s.group == cols ? col : col % s.group, s.group);
+  if (p.signs) c.signs = read_columns(p.signs, Columns{}, col % static_cast<int>(p.width), static_cast<int>(p.width));
+  return c;
+}
+
+/// Four columns of the source. All lanes of a warp come along.
+__device__ Four read_source(const PrepareArgs& p, int64_t row, int col, float factor, const Constants& constants) {
+  const Source& s = p.source;
+  const int cols = static_cast<int>(p.cols);
+  Four x{}, g{};
+  if (col < cols) x = read_columns(s.x + row * s.x_stride, s.x_columns, col, cols);
+  if (s.gate && col < cols) g = read_columns(s.gate + row * s.gate_stride, s.gate_columns, col, cols);
+  if (s.norm) {
+    if (s.group != cols) factor = norm_factor(sum_of_lanes(square(x), s.group / 4), s.group, s.eps);
+    for (int i = 0; i < 4; ++i) x.v[i] = x.v[i] * factor * constants.norm.v[i];
+  }
+  if (s.gate) {
+    for (int i = 0; i < 4; ++i) x.v[i] *= gate_of(s.gate_kind, g.v[i]);
+  }
+  if (s.plain && col < cols) write_columns(s.plain + row * cols, x, col, cols);
+  return x;
+}
+
+__device__ Four load_span(const PrepareArgs& p, int64_t row, int col, float row_factor, const Constants& constants,
+                          float4* shared) {
+  Four x = read_source(p, row, col, row_factor, constants);
   if (p.block == 0) return x;
   const auto apply_signs = [&] {
-    for (int i = 0; i < 4; ++i) {
-      if (p.signs && col + i < p.cols) x.v[i] = __fmul_rn(x.v[i], p.signs[(col + i) % p.width]);
-    }
+    for (int i = 0; p.signs && i < 4; ++i) x.v[i] = __fmul_rn(x.v[i], constants.signs.v[i]);
   };
   if (!p.inverse) apply_signs();
   transform(x, static_cast<int>(p.block), p.factor, shared);
@@ -77,7 +174,7 @@ __device__ float most_of_lanes(float v, int lanes) {
 }
 
 /// The four integers of a thread to their place, and the sum of its warp's 128.
-__device__ void store(const PrepareArgs& p, int64_t row, int64_t col, const Four& x, float multiplier) {
+__device__ void store(const PrepareArgs& p, int64_t row, int col, const Four& x, float multiplier) {
   uint32_t packed = 0;
   int sum = 0;
   for (int i = 0; i < 4; ++i) {
@@ -87,26 +184,17 @@ __device__ void store(const PrepareArgs& p, int64_t row, int64_t col, const Four
   }
   for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
   if (col >= p.q_stride) return;
-  const int64_t at = p.lane_order ? col / 128 * 128 + act_position(static_cast<int>(col % 128)) : col;
+  const int at = p.lane_order ? col / 128 * 128 + act_position(col % 128) : col;
   *reinterpret_cast<uint32_t*>(p.q + row * p.q_stride + at) = packed;
-  if (threadIdx.x % 32 == 0) p.sums[col / 128 * p.stride + row] = sum;
+  if (threadIdx.x % 32 == 0) p.sums[(row * p.q_stride + col) / 128] = sum;
 }
 
-__global__ void __launch_bounds__(1024) prepare_kernel(const __grid_constant__ PrepareArgs p) {
-  extern __shared__ float4 shared[];
-  __shared__ float most[32];
-  const int64_t span = static_cast<int64_t>(blockDim.x) * 4, row = blockIdx.x,
-                col = blockIdx.y * span + threadIdx.x * 4;
-  const Four x = load_span(p, row, col, shared);
-  if (p.out) {
-    for (int i = 0; i < 4; ++i) {
-      if (col + i < p.cols) p.out[row * p.cols + col + i] = x.v[i];
-    }
-    return;
-  }
+/// Rounds four columns a thread under a scale a group of columns.
+__device__ void round_span(const PrepareArgs& p, int64_t row, int col, const Four& x, float* most) {
   float amax = most_of_lanes(magnitude_of(x), p.group == 32 ? 8 : 32);
   if (p.group == 256) {
     const int warp = static_cast<int>(threadIdx.x / 32);
+    __syncthreads();  // the span before has been rounded
     if (threadIdx.x % 32 == 0) most[warp] = amax;
     __syncthreads();
     amax = fmaxf(amax, most[warp ^ 1]);
@@ -114,8 +202,34 @@ __global__ void __launch_bounds__(1024) prepare_kernel(const __grid_constant__ P
   const bool zero = amax < quant::kSmallestAmax;
   const float d = __fdiv_rn(amax, 127.0f);
   store(p, row, col, x, zero ? 0.0f : __fdiv_rn(127.0f, amax));
-  if (col < p.q_stride && col % p.group == 0) {
-    p.scales[col / p.group * p.stride + row] = zero ? 0.0f : p.group == 32 ? quant::half_scale(d) : d;
+  if (col < p.q_stride && threadIdx.x % (p.group == 32 ? 8 : 32) == 0) {
+    p.scales[(row * p.q_stride + col) / (p.group == 32 ? 32 : 128)] = zero            ? 0.0f
+                                                                      : p.group == 32 ? quant::half_scale(d)
+                                                                                      : d;
+  }
+}
+
+/// Blocks: x: row, y: span of it; those of few rows have one span each.
+__global__ void __launch_bounds__(1024) prepare_kernel(const __grid_constant__ PrepareArgs p) {
+  extern __shared__ float4 shared[];
+  __shared__ float most[32];
+  const int span = static_cast<int>(blockDim.x) * 4, limit = static_cast<int>(p.q ? p.q_stride : p.cols);
+  const int64_t row = blockIdx.x;
+  int col = static_cast<int>(blockIdx.y) * span + static_cast<int>(threadIdx.x) * 4;
+  Constants constants = read_constants(p, col);
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  const float factor = row_factor(p, row);
+  for (int begin = static_cast<int>(blockIdx.y) * span; begin < limit; begin += static_cast<int>(gridDim.y) * span) {
+    const Four x = load_span(p, row, col, factor, constants, shared);
+    if (!p.out) {
+      round_span(p, row, col, x, most);
+    } else if (col < p.cols) {
+      write_columns(p.out + row * p.cols, x, col, static_cast<int>(p.cols));
+    }
+    col += static_cast<int>(gridDim.y) * span;
+    if (begin + static_cast<int>(gridDim.y) * span < limit) constants = read_constants(p, col);
+    if (p.block > 128) __syncthreads();  // the exchange buffers have been read
   }
 }
 
@@ -123,10 +237,15 @@ __global__ void __launch_bounds__(1024) prepare_kernel(const __grid_constant__ P
 __global__ void __launch_bounds__(1024) prepare_row_kernel(const __grid_constant__ PrepareArgs p) {
   extern __shared__ float4 shared[];
   __shared__ float most[32];
-  const int64_t span = static_cast<int64_t>(blockDim.x) * 4, row = blockIdx.x;
+  const int span = static_cast<int>(blockDim.x) * 4;
+  const int64_t row = blockIdx.x;
   float amax = 0;
-  for (int64_t at = 0; at < p.cols; at += span) {
-    amax = fmaxf(amax, magnitude_of(load_span(p, row, at + threadIdx.x * 4, shared)));
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  const float factor = row_factor(p, row);
+  for (int at = 0; at < p.cols; at += span) {
+    const int col = at + static_cast<int>(threadIdx.x) * 4;
+    amax = fmaxf(amax, magnitude_of(load_span(p, row, col, factor, read_constants(p, col), shared)));
     __syncthreads();
   }
   amax = most_of_lanes(amax, 32);
@@ -134,10 +253,11 @@ __global__ void __launch_bounds__(1024) prepare_row_kernel(const __grid_constant
   __syncthreads();
   for (unsigned i = 0; i < blockDim.x / 32; ++i) amax = fmaxf(amax, most[i]);
   const auto multiplier = static_cast<float>(127.0 / fmax(1e-5, static_cast<double>(amax)));
-  if (threadIdx.x == 0) p.scales[row] = multiplier;
-  for (int64_t at = 0; at < p.q_stride; at += span) {
-    const int64_t col = at + threadIdx.x * 4;
-    store(p, row, col, load_span(p, row, col, shared), multiplier);
+  if (threadIdx.x == 0) p.multipliers[row] = multiplier;
+  for (int at = 0; at < p.q_stride; at += span) {
+    const int col = at + static_cast<int>(threadIdx.x) * 4;
+    store(p, row, col, load_span(p, row, col, factor, read_constants(p, col), shared), multiplier);
+    if (col < p.q_stride && threadIdx.x % 32 == 0) p.scales[(row * p.q_stride + col) / 128] = 1.0f;
     __syncthreads();
   }
 }
@@ -149,13 +269,9 @@ void launch_prepare(cudaStream_t stream, const PrepareArgs& p) {
   const auto threads = static_cast<unsigned>(span / 4);
   const size_t shared = p.block > 128 ? threads * 2 * sizeof(float4) : 0;
   const bool by_row = p.q && p.group == 0;
-  const dim3 grid(static_cast<unsigned>(p.rows), by_row ? 1u : blocks(p.q ? p.q_stride : p.cols, span));
-  if (by_row) {
-    prepare_row_kernel<<<grid, threads, shared, stream>>>(p);
-  } else {
-    prepare_kernel<<<grid, threads, shared, stream>>>(p);
-  }
-  launched("prepare");
+  const bool whole_rows = by_row || (p.source.norm && p.source.group == p.cols && p.rows >= kManyRows);
+  const dim3 grid(static_cast<unsigned>(p.rows), whole_rows ? 1u : blocks(p.q ? p.q_stride : p.cols, span));
+  launch("prepare", by_row ? prepare_row_kernel : prepare_kernel, grid, threads, shared, stream, p);
 }
 
 }  // namespace tern::cuda

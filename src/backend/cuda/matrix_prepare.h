@@ -4,10 +4,12 @@
 
 #include <cstdint>
 
+#include "backend/cuda/matrix_source.h"
+
 namespace tern::cuda {
 
 struct PrepareArgs {
-  const float* x = nullptr;  // [rows][cols]
+  Source source;
   int64_t rows = 0, cols = 0;
   // Rotation; block 0: none.
   int64_t block = 0, width = 0;
@@ -18,7 +20,8 @@ struct PrepareArgs {
   int8_t* q = nullptr;
   float* scales = nullptr;
   int32_t* sums = nullptr;
-  int64_t q_stride = 0, stride = 0;
+  float* multipliers = nullptr;
+  int64_t q_stride = 0;
   int group = 0;
   bool lane_order = false;  // columns of a chunk at act_position
   // Unrounded: f32 [rows][cols]. Exactly one of q and out is set.

@@ -65,7 +65,8 @@ __device__ __forceinline__ void fill(Sums<kM, kN>& sums, int value) {
 /// y[m][n] += tile m x eight activation rows n over chunk kC of the unit.
 ///   b(s, words): the two operands of k-step s of every n for this lane
 ///   d(n, j): scales of the activations 2t and 2t + 1 in group j of the chunk (0 unless Layout::kAct32)
-/// kOne: only activation row 0 of the eight exists: half of the sums are not formed.
+/// kOne: only activation row 0 of the eight exists: b gives it to all lanes, and y gets what lies in a lane's columns
+/// (multiply_s8).
 /// Sums are exact integers over a fold; folds are added in f32 in ascending order of columns. Fold::kWhole: y holds the
 /// bits of integers.
 template <typename L, int kC, bool kOne, int kM, int kN, typename B, typename D>
@@ -105,13 +106,14 @@ __device__ __forceinline__ void multiply_chunk(const typename L::Frag (&w)[kM], 
 #pragma unroll
         for (int n = 0; n < kN; ++n) {
           if constexpr (kHalves == 2) {
-            mma_s8_half(sum[m][n], a[m][2 * half], a[m][2 * half + 1], words[n][half]);
-            if constexpr (Scales::kMinima) mma_s8_half(minima[m][n], low[0], low[1], words[n][half]);
+            multiply_s8_half<kOne>(sum[m][n], a[m][2 * half], a[m][2 * half + 1], words[n][half]);
+            if constexpr (Scales::kMinima) multiply_s8_half<kOne>(minima[m][n], low[0], low[1], words[n][half]);
           } else {
-            mma_s8(sum[m][n], a[m], words[n][0], words[n][1]);
-            if constexpr (kFold == Fold::kSuper && Scales::kMinima) mma_s8(minima[m][n], low, words[n][0], words[n][1]);
+            multiply_s8<kOne>(sum[m][n], a[m], words[n][0], words[n][1]);
+            if constexpr (kFold == Fold::kSuper && Scales::kMinima)
+              multiply_s8<kOne>(minima[m][n], low, words[n][0], words[n][1]);
             if constexpr (kFold == Fold::kFloat && Scales::kMinima) {
-              if (m == 0) mma_s8(ones[n], kOnes, words[n][0], words[n][1]);
+              if (m == 0) multiply_s8<kOne>(ones[n], kOnes, words[n][0], words[n][1]);
             }
           }
         }
@@ -161,11 +163,11 @@ __device__ __forceinline__ void multiply_trit_chunk(const typename L::Frag (&w)[
     for (int m = 0; m < kM; ++m) {
       w[m].codes.template prefixes<kS>(a);
 #pragma unroll
-      for (int n = 0; n < kN; ++n) mma_u8(sum[m][n], a, words[n][0], words[n][1]);
+      for (int n = 0; n < kN; ++n) multiply_u8<kOne>(sum[m][n], a, words[n][0], words[n][1]);
       if constexpr (kS % 5 > 0) {
         w[m].codes.template prefixes<kS - 1>(a);
 #pragma unroll
-        for (int n = 0; n < kN; ++n) mma_u8(before[m][n], a, words[n][0], words[n][1]);
+        for (int n = 0; n < kN; ++n) multiply_u8<kOne>(before[m][n], a, words[n][0], words[n][1]);
       }
     }
   });

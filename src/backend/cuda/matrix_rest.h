@@ -9,7 +9,7 @@ namespace tern::cuda {
 /// A thread a word of the device layout.
 template <TensorType kType>
 __global__ void repack_kernel(const RepackArgs p) {
-  using L = typename Source<kType>::DeviceLayout;
+  using L = typename FileBlock<kType>::DeviceLayout;
   constexpr int kWords = L::kUnitBytes / 4;
   const int unit = static_cast<int>(blockIdx.x), tile = static_cast<int>(blockIdx.y);
   const int64_t left = p.rows - static_cast<int64_t>(tile) * kTileRows;

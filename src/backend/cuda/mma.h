@@ -45,22 +45,51 @@ __device__ __forceinline__ void mma_s8_half(int (&c)[4], uint32_t a0, uint32_t a
   TERN_MMA_K16("s8", c, a0, a1, b);
 }
 
+__device__ __forceinline__ int dot_u8(uint32_t a, uint32_t b, int c) {
+  int d;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+__device__ __forceinline__ int dot_s8(uint32_t a, uint32_t b, int c) {
+  return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
+}
+
+/// The same for one activation row, without the tensor cores, whose answer takes longer than these few products: c[0]
+/// and c[2] get the part of the sums that lies in this lane's columns. The lanes t of a row add up to the sum.
+template <bool kOne>
+__device__ __forceinline__ void multiply_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (kOne) {
+    c[0] = dot_s8(a[2], b1, dot_s8(a[0], b0, c[0]));
+    c[2] = dot_s8(a[3], b1, dot_s8(a[1], b0, c[2]));
+  } else {
+    mma_s8(c, a, b0, b1);
+  }
+}
+template <bool kOne>
+__device__ __forceinline__ void multiply_u8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (kOne) {
+    c[0] = dot_u8(a[2], b1, dot_u8(a[0], b0, c[0]));
+    c[2] = dot_u8(a[3], b1, dot_u8(a[1], b0, c[2]));
+  } else {
+    mma_u8(c, a, b0, b1);
+  }
+}
+template <bool kOne>
+__device__ __forceinline__ void multiply_s8_half(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+  if constexpr (kOne) {
+    c[0] = dot_s8(a0, b, c[0]);
+    c[2] = dot_s8(a1, b, c[2]);
+  } else {
+    mma_s8_half(c, a0, a1, b);
+  }
+}
+
 /// 16 bytes that are read once: not kept in L1.
 __device__ __forceinline__ uint4 load_once(const void* p) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(p));
-  return v;
-}
-__device__ __forceinline__ uint2 load_once8(const void* p) {
-  uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-  return v;
-}
-__device__ __forceinline__ uint32_t load_once4(const void* p) {
-  uint32_t v;
-  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
 
@@ -83,6 +112,20 @@ template <int kLeft>
 __device__ __forceinline__ void copy_async_wait() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+#endif
+}
+
+/// A kernel started by launch() comes up while the one before it still runs: it may read what no kernel writes
+/// (weights), and waits here before anything else.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// From here on the next kernel may start, if it was launched early; it waits for the end of this one by itself.
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

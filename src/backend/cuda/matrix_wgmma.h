@@ -1,0 +1,173 @@
+// Many activation rows on Hopper: warpgroups multiply tiles of 64 weight rows, unpacked in registers, by
+// activations that all warpgroups of a block share. For layouts whose scales hold for a chunk (128 columns) or longer:
+// with shorter ones the folding into floats, not the product, sets the pace.
+#pragma once
+#include "backend/cuda/launch.h"
+#include "backend/cuda/matrix_gemm.h"
+#include "backend/cuda/matrix_kernels.h"
+#include "backend/cuda/mma_wgmma.h"
+
+namespace tern::cuda {
+
+template <typename L>
+constexpr bool kHasWgmma = L::Scales::kFoldCols == 128 && L::Scales::kFold != Fold::kSuper;
+
+constexpr int kWgmmaStages = 4;
+
+/// kParts products of kPartActs activation rows each, so that one is folded while the next multiplies.
+template <int kPartActs, int kParts>
+struct WgmmaStage {
+  static constexpr int kActs = kPartActs * kParts;
+  uint8_t q[kActs * 128];
+  static constexpr size_t kBytes = sizeof(q);
+};
+
+#ifdef TERN_WGMMA
+/// y += scale of row * scale of activation * sum, for the rows and activations of a lane.
+template <typename L, int kC, int kN>
+__device__ __forceinline__ void fold_part(const typename L::Frag& w, const float* scales, int lane,
+                                          const int (&c)[kN][4], float (&y)[kN][4]) {
+  const float scale[2] = {w.scales.template scale<kC, 0>() * L::Codes::kCodeScale,
+                          w.scales.template scale<kC, 1>() * L::Codes::kCodeScale};
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    const float2 act = *reinterpret_cast<const float2*>(scales + n * 8 + lane % 4 * 2);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      y[n][e] += scale[e / 2] * ((e % 2 == 0 ? act.x : act.y) * __int2float_rn(c[n][e]));
+    }
+  }
+}
+#endif
+
+/// Blocks: x: kGroups * 64 weight rows of a target; y: the stage's activation rows.
+template <typename L, int kPartActs, int kParts, int kGroups>
+__global__ void __launch_bounds__(kGroups * 128, kGroups == 1 ? 3 : 1)
+    wgmma_kernel(const __grid_constant__ ProductArgs p) {
+#ifdef TERN_WGMMA
+  using Stage = WgmmaStage<kPartActs, kParts>;
+  using Frag = typename L::Frag;
+  constexpr bool kWhole = L::Scales::kFold == Fold::kWhole;
+  constexpr int kN = kPartActs / 8, kActs = Stage::kActs, kChunks = L::kUnit / 128, kThreads = kGroups * 128;
+  constexpr int kAhead = kChunks == 1 ? 4 : 1;  // units whose weights are under way
+  constexpr int kCopies = kActs * 8 / kThreads + (kActs * 8 % kThreads > 0);
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(16) float scales[kWgmmaStages][kActs];
+  uint8_t* const stages = memory + (1024 - static_cast<uint32_t>(__cvta_generic_to_shared(memory)) % 1024) % 1024;
+  const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32;
+  const int first = static_cast<int>(blockIdx.y) * kActs, count = min(kActs, p.rows - first);
+  int at = 0;
+  while (static_cast<int>(blockIdx.x) >= p.target[at].tiles_end) ++at;
+  const Target& target = p.target[at];
+  const int block = static_cast<int>(blockIdx.x) - (at > 0 ? p.target[at - 1].tiles_end : 0);
+  const int tile = block * kGroups * 4 + warp, tiles = (target.rows + kTileRows - 1) / kTileRows;
+  const uint8_t* const w = target.w + min(tile, tiles - 1) * (static_cast<int64_t>(p.units) * L::kUnitBytes);
+
+  Frag ring[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) ring[i].load(w + static_cast<int64_t>(min(i, p.units - 1)) * L::kUnitBytes, lane);
+  wait_for_previous_kernel();
+  const int chunks = p.units * kChunks;
+  const auto copy = [&](int chunk) {
+    if (chunk < chunks) {
+      uint8_t* const to = stages + chunk % kWgmmaStages * Stage::kBytes;
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const int piece = i * kThreads + tid, row = piece / 8;
+        if (kActs * 8 % kThreads > 0 && row >= kActs) break;
+        copy_async16(to + swizzled_piece(row, piece % 8),
+                     p.x.q + (first + min(row, count - 1)) * p.x.q_stride + chunk * 128 + piece % 8 * 16, true);
+      }
+      if (tid < kActs) {
+        copy_async4(&scales[chunk % kWgmmaStages][tid],
+                    p.x.scales + (first + min(tid, count - 1)) * (p.x.q_stride / 128) + chunk);
+      }
+    }
+    copy_async_commit();
+  };
+#pragma unroll
+  for (int i = 0; i < kWgmmaStages - 1; ++i) copy(i);
+
+  float y[kParts][kN][4] = {};
+  int c[kParts][kN][4] = {};
+  const auto multiply_unit = [&](Frag& next, int unit) {
+    const Frag f = next;
+    next.load(w + static_cast<int64_t>(min(unit + kAhead, p.units - 1)) * L::kUnitBytes, lane);
+    unrolled<0, kChunks>([&](auto chunk_of_unit) {
+      const int chunk = unit * kChunks + chunk_of_unit, slot = chunk % kWgmmaStages;
+      uint32_t a[4][4];
+      unrolled<0, 4>([&](auto s) { f.codes.template codes<chunk_of_unit * 4 + s>(a[s]); });
+      copy_async_wait<kWgmmaStages - 2>();
+      fence_shared_for_wgmma();
+      __syncthreads();
+      copy(chunk + kWgmmaStages - 1);
+      wgmma_begin();
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+          wgmma_s8(c[part], a[s], wgmma_acts(stages + slot * Stage::kBytes + part * kPartActs * 128 + s * 32),
+                   kWhole || s > 0);
+        }
+        wgmma_commit();
+      }
+      if constexpr (kWhole) {
+        wgmma_wait<0>();
+      } else {
+        unrolled<0, kParts>([&](auto part) {
+          wgmma_wait<kParts - 1 - part>();
+          fold_part<L, chunk_of_unit>(f, scales[slot] + part * kPartActs, lane, c[part], y[part]);
+        });
+      }
+    });
+  };
+  int base = 0;
+  for (; base + kAhead <= p.units; base += kAhead) {
+    unrolled<0, kAhead>([&](auto i) { multiply_unit(ring[i], base + i); });
+  }
+  unrolled<0, kAhead - 1>([&](auto i) {
+    if (base + i < p.units) multiply_unit(ring[i], base + i);
+  });
+#pragma unroll
+  for (int i = 0; i < kParts * kN * 4; ++i) {
+    const int e = i % 4, row = tile * kTileRows + lane / 4 + e / 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + e % 2;
+    if (row >= target.rows || col >= count) continue;
+    const float sum = kWhole ? __int_as_float((&c[0][0][0])[i]) : (&y[0][0][0])[i];
+    const int64_t to = static_cast<int64_t>(first + col) * target.rows + row;
+    target.out[to] = finish<L>(sum, p.x.multipliers ? p.x.multipliers[first + col] : 1.0f, target.tensor_scale,
+                               target.scale, target.bias ? target.bias[row] : 0.0f) +
+                     (target.add ? target.add[to] : 0.0f);
+  }
+#endif
+}
+
+template <typename L, int kPartActs, int kParts, int kGroups>
+void launch_wgmma(cudaStream_t stream, ProductArgs p) {
+  constexpr int kTiles = kGroups * 4;
+  constexpr size_t kShared = WgmmaStage<kPartActs, kParts>::kBytes * kWgmmaStages + 1024;
+  constexpr auto kKernel = wgmma_kernel<L, kPartActs, kParts, kGroups>;
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kShared));
+  check_launch(ready, "wgmma");
+  int blocks_so_far = 0, tiles_before = 0;
+  for (int i = 0; i < p.targets; ++i) {
+    blocks_so_far += (p.target[i].tiles_end - tiles_before + kTiles - 1) / kTiles;
+    tiles_before = p.target[i].tiles_end;
+    p.target[i].tiles_end = blocks_so_far;
+  }
+  const dim3 grid(static_cast<unsigned>(blocks_so_far), blocks(p.rows, kPartActs * kParts));
+  launch("wgmma", kKernel, grid, kGroups * 128, kShared, stream, p);
+}
+
+/// More rows than the matrix-vector kernel takes.
+template <typename L>
+void launch_tiled(cudaStream_t stream, const ProductArgs& p) {
+  if constexpr (kHasWgmma<L>) {
+    if (!p.act_tiles && wgmma_runs()) {
+      return launch_wgmma<L, 64, 2, 2>(stream, p);
+    }
+  }
+  launch_gemm<L>(stream, p);
+}
+
+}  // namespace tern::cuda
