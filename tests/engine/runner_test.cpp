@@ -11,6 +11,7 @@ namespace tern {
 namespace {
 
 using test::some_tokens;
+using test::TinyFile;
 using test::TinyModel;
 using Logits = std::vector<float>;
 
@@ -106,6 +107,24 @@ TEST(Runner, ARecurrentSequenceRewindsToItsCheckpointOrItsStart) {
   }
   EXPECT_EQ(sequence.rewind(19), 0);
   expect_same(last_logits(runner, tokens, 40), copy(runner.prefill(sequence, tokens)));
+}
+
+TEST(Runner, AKiviSequenceTakesItsNewestTokensBackToTheCheckpoint) {
+  const TinyFile file("tiny-llama");
+  Model model({.path = file.path,
+               .limits = {.context = 256, .sequences = 2, .rows = 64, .k = KvType::kKivi, .v = KvType::kKivi}});
+  Runner& runner = model.runner();
+  const auto tokens = some_tokens(130);
+  const auto first = std::span(tokens).first(60), rest = std::span(tokens).subspan(60);
+  Sequence straight = runner.start();
+  runner.prefill(straight, first);
+  const Logits expected = copy(runner.prefill(straight, rest));
+  Sequence sequence = runner.start();
+  runner.prefill(sequence, first);
+  sequence.checkpoint();
+  runner.prefill(sequence, some_tokens(9, 5));  // packs the first page, with other tokens at its end
+  EXPECT_EQ(sequence.rewind(66), 60);
+  expect_same(expected, copy(runner.prefill(sequence, rest)));
 }
 
 TEST(Runner, ScoreShowsTheLogitsOfEveryToken) {
