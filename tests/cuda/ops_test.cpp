@@ -16,8 +16,8 @@ namespace {
 
 using namespace test;
 
-/// Prompts over an f16 or q8_0 cache are attended with queries and weights in f16.
-constexpr double kTiledAttention = 1e-3;
+/// Over an f16 or q8_0 cache tensor cores attend with queries and weights in f16.
+constexpr double kF16Attention = 1e-3;
 
 void expect_as_ref(const OpCase& c, const Steps& steps, KvType kv = KvType::kF32) {
   OpPlan p;
@@ -71,10 +71,10 @@ TEST_F(CudaOps, AttentionAgreesForEveryCacheTypeInShortAndLongContexts) {
   for (const OpCase& c : op_cases()) {
     if (!c.uses_kv) continue;
     for (const KvType kv : {KvType::kF32, KvType::kF16, KvType::kQ8_0}) {
-      expect_as_ref(c, kShort, kv);
-      OpCase tiled = c;
-      if (kv != KvType::kF32) tiled.tolerance = kTiledAttention;
-      expect_as_ref(tiled, kLong, kv);
+      OpCase rounded = c;
+      if (kv != KvType::kF32) rounded.tolerance = kF16Attention;
+      expect_as_ref(rounded, kShort, kv);
+      expect_as_ref(rounded, kLong, kv);
     }
   }
 }

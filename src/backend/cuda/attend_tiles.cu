@@ -1,10 +1,7 @@
 // Attention of many rows on the tensor cores: a block takes a tile of query vectors of one KV head (consecutive rows of
 // a sequence times the query heads of the group), and its pages of keys and values one after the other. Products are
 // f16 with sums in f32; the softmax runs in f32.
-#include <cuda_fp16.h>
-
-#include "backend/cuda/launch.h"
-#include "backend/cuda/ops.h"
+#include "backend/cuda/attend_tile.h"
 
 namespace tern::cuda {
 namespace {
@@ -12,9 +9,6 @@ namespace {
 constexpr int kThreads = 128, kVectors = 64, kTokens = kPageTokens;
 static_assert(kTokens == 64, "a page is a tile of keys");
 
-/// Halves of a row in shared memory: 16 bytes more than the head, so that eight rows lie in different banks.
-template <int kDim>
-constexpr int kRow = kDim + 8;
 template <int kDim>
 constexpr size_t kShared = (kVectors + 2 * kTokens) * kRow<kDim> * sizeof(__half);
 
@@ -28,69 +22,6 @@ struct TileArgs {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-
-__device__ unsigned shared_address(const void* p) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-
-__device__ void load_matrices(uint32_t (&r)[4], const __half* p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(p)));
-}
-__device__ void load_matrices_transposed(uint32_t (&r)[4], const __half* p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(p)));
-}
-__device__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-/// 16 bytes to shared memory, beside the computation; zeros when there is nothing to read.
-__device__ void copy_16(__half* to, const void* from, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(exists ? 16 : 0));
-}
-__device__ void commit_copies() {
-  asm volatile("cp.async.commit_group;");
-}
-template <int kLater>
-__device__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLater));
-}
-__device__ uint32_t pack(float a, float b) {
-  const __half2 h = __floats2half2_rn(a, b);
-  return reinterpret_cast<const uint32_t&>(h);
-}
-
-/// One page of keys or values of a head as halves [64][kRow]; tokens from `tokens` on are zeros.
-template <int kDim>
-__device__ void load_page(__half* to, const char* head, PageType type, int tokens) {
-  constexpr int kPieces = kDim / 8;
-  for (int i = threadIdx.x; i < kTokens * kPieces; i += kThreads) {
-    const int token = i / kPieces, first = i % kPieces * 8;
-    __half* const row = to + token * kRow<kDim> + first;
-    const int at = token * kDim + first;
-    if (type == PageType::kF16) {
-      copy_16(row, head + 2 * at, token < tokens);
-      continue;
-    }
-    uint4 packed{0, 0, 0, 0};
-    if (token < tokens) {
-      const uint2 codes = *reinterpret_cast<const uint2*>(head + at);
-      const float d =
-          __half2float(reinterpret_cast<const __half*>(head + kTokens * kDim)[token * (kDim / 32) + first / 32]);
-      const auto value = [&](int j) {
-        return static_cast<float>(static_cast<int8_t>((j < 4 ? codes.x : codes.y) >> j % 4 * 8)) * d;
-      };
-      packed = {pack(value(0), value(1)), pack(value(2), value(3)), pack(value(4), value(5)), pack(value(6), value(7))};
-    }
-    *reinterpret_cast<uint4*>(row) = packed;
-  }
-  commit_copies();
-}
 
 /// The tile of a block: which sequence, which of its rows. False when there is none.
 struct Tile {
@@ -112,32 +43,6 @@ __device__ bool find_tile(const TileArgs& a, int rows_a_tile, Tile* tile) {
   return false;
 }
 
-/// Running softmax of the two vectors (g and g + 8 of the warp's 16) whose scores a lane holds.
-struct Online {
-  float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
-};
-
-/// scores -> weights; what must be multiplied into the sums so far goes to `keep`.
-__device__ void soften(float (&s)[kTokens / 8][4], Online& o, float (&keep)[2]) {
-  for (int half = 0; half < 2; ++half) {
-    float top = o.top[half];
-    for (auto& tile : s) top = fmaxf(top, fmaxf(tile[2 * half], tile[2 * half + 1]));
-    top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-    const float base = top == -INFINITY ? 0.0f : top;
-    keep[half] = exp2f(o.top[half] - base);
-    o.top[half] = top;
-    float sum = 0;
-    for (auto& tile : s) {
-      for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        tile[i] = exp2f(tile[i] - base);
-        sum += tile[i];
-      }
-    }
-    o.total[half] = o.total[half] * keep[half] + sum;  // of this lane's columns: the lanes are added at the end
-  }
-}
-
 template <int kDim>
 __device__ void attend_tile(const TileArgs& a) {
   extern __shared__ __half shared[];
@@ -156,10 +61,14 @@ __device__ void attend_tile(const TileArgs& a) {
     return a.kv.base + static_cast<int64_t>(a.step.pages[tile.seq.first_page + p]) * a.kv.page_bytes;
   };
   const auto load_keys = [&](int p) {
-    load_page<kDim>(keys, page(p) + kv_head * a.kv.k_head_bytes, a.kv.k_type, seen - p * kTokens);
+    load_tokens<kDim, kTokens, kThreads>(keys, page(p) + kv_head * a.kv.k_head_bytes, a.kv.k_type, 0,
+                                         seen - p * kTokens, threadIdx.x);
+    copy_async_commit();
   };
   const auto load_values = [&](int p) {
-    load_page<kDim>(values, page(p) + a.kv.v_offset + kv_head * a.kv.v_head_bytes, a.kv.v_type, seen - p * kTokens);
+    load_tokens<kDim, kTokens, kThreads>(values, page(p) + a.kv.v_offset + kv_head * a.kv.v_head_bytes, a.kv.v_type, 0,
+                                         seen - p * kTokens, threadIdx.x);
+    copy_async_commit();
   };
   load_keys(0);
   for (int i = threadIdx.x; i < kVectors * kDim / 2; i += kThreads) {
@@ -170,8 +79,8 @@ __device__ void attend_tile(const TileArgs& a) {
           a.q + ((first_row + m / group) * a.shape.heads + kv_head * group + m % group) * kDim + d);
     *reinterpret_cast<uint32_t*>(queries + m * kRow<kDim> + d) = pack(x.x, x.y);
   }
-  const float scale = a.shape.scale * 1.4426950408889634f;  // to powers of two
-  int visible[2];                                           // of the lane's two vectors
+  const float scale = a.shape.scale * kLog2e;
+  int visible[2];  // of the lane's two vectors
   for (int half = 0; half < 2; ++half)
     visible[half] = position + min(warp * 16 + lane / 4 + 8 * half, vectors - 1) / group;
 
@@ -179,7 +88,7 @@ __device__ void attend_tile(const TileArgs& a) {
   Online online;
   for (int p = 0; p < pages; ++p) {
     load_values(p);
-    wait_copies<1>();
+    copy_async_wait<1>();
     __syncthreads();
     float s[kTokens / 8][4] = {};
 #pragma unroll
@@ -198,7 +107,7 @@ __device__ void attend_tile(const TileArgs& a) {
     if (p + 1 < pages)
       load_keys(p + 1);
     else
-      commit_copies();
+      copy_async_commit();
 #pragma unroll
     for (int n = 0; n < kTokens / 8; ++n) {
       for (int i = 0; i < 4; ++i) {
@@ -212,7 +121,7 @@ __device__ void attend_tile(const TileArgs& a) {
     for (auto& sum : sums) {
       for (int i = 0; i < 4; ++i) sum[i] *= keep[i / 2];
     }
-    wait_copies<1>();
+    copy_async_wait<1>();
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kTokens / 16; ++k) {

@@ -62,19 +62,22 @@ struct GemmCopy {
   const float* scales;
   const ActView& x;
   __device__ GemmCopy(const GemmActs& acts, int tid) : x(acts.p.x) {
-    for (int i = 0; i < kRows; ++i) q[i] = x.q + acts.act_row(tid / 8 + i * kThreads / 8) * x.q_stride + tid % 8 * 16;
-    scales = x.scales + acts.act_row(tid % kGemmActs) * x.q_stride / (L::kAct32 ? 32 : 128);
+    for (int i = 0; i < kRows; ++i) {
+      q[i] = x.q + act_piece(acts.act_row(tid / 8 + i * kThreads / 8), 0, tid % 8, x.q_stride);
+    }
+    const int64_t row = acts.act_row(tid % kGemmActs);
+    scales = x.scales + (L::kAct32 ? row * x.q_stride / 32 : row);
   }
   __device__ __forceinline__ void start(GemmStage<L>& to, int chunk, int tid) const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      copy_async16(to.q + (tid / 8 + i * kThreads / 8) * kGemmStride + tid % 8 * 16, q[i] + chunk * 128, true);
+      copy_async16(to.q + (tid / 8 + i * kThreads / 8) * kGemmStride + tid % 8 * 16, q[i] + chunk * 1024, true);
     }
     if (tid >= kGemmActs) return;
     if constexpr (L::kAct32) {
       copy_async16(to.scales[tid], scales + chunk * 4, true);
     } else {
-      copy_async4(to.scales[tid], scales + chunk);
+      copy_async4(to.scales[tid], scales + chunk * x.stride);
     }
   }
 };

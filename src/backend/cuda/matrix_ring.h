@@ -16,34 +16,28 @@ struct WarpRing {
 
   uint8_t* base;
   int lane, slot = 0;  // slot: of the next wait and refill
-  uint32_t phase = 0;
+  int phase = 0;
 
   __device__ WarpRing(uint8_t* memory, int lane_of_warp) : base(memory), lane(lane_of_warp) {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
-      for (int i = 0; i < kDepth; ++i) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier(i)) : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      for (int i = 0; i < kDepth; ++i) init_barrier(barrier(i), 1);
+      fence_barriers();
     }
     __syncwarp();
 #endif
   }
-  __device__ __forceinline__ uint32_t barrier(int i) const {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(base + kStageBytes * kDepth + 8 * i));
+  __device__ __forceinline__ uint64_t* barrier(int i) const {
+    return reinterpret_cast<uint64_t*>(base + kStageBytes * kDepth) + i;
   }
   /// Starts filling stage i: `bytes` (a multiple of 16; 0: nothing) of each part. All lanes have read what was there.
   __device__ __forceinline__ void fill(int i, const uint8_t* const (&from)[kParts], int bytes) const {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0 && bytes > 0) {
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier(i)), "r"(bytes * kParts)
-                   : "memory");
+      expect_bytes(barrier(i), bytes * kParts);
 #pragma unroll
       for (int m = 0; m < kParts; ++m) {
-        const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(base + i * kStageBytes + m * kPartBytes));
-        asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-            "l"(from[m]), "r"(bytes), "r"(barrier(i))
-            : "memory");
+        copy_bulk(base + i * kStageBytes + m * kPartBytes, from[m], bytes, barrier(i));
       }
     }
 #else
@@ -59,13 +53,7 @@ struct WarpRing {
   /// The stage that was filled longest ago, complete.
   __device__ __forceinline__ const uint8_t* wait() const {
 #if __CUDA_ARCH__ >= 900
-    uint32_t done;
-    do {
-      asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-                   : "=r"(done)
-                   : "r"(barrier(slot)), "r"(phase)
-                   : "memory");
-    } while (!done);
+    wait_barrier(barrier(slot), phase);
 #else
     copy_async_wait<kDepth - 1>();
     __syncwarp();

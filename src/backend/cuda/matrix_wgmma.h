@@ -19,7 +19,8 @@ template <int kPartActs, int kParts>
 struct WgmmaStage {
   static constexpr int kActs = kPartActs * kParts;
   uint8_t q[kActs * 128];
-  static constexpr size_t kBytes = sizeof(q);
+  float scales[kActs];
+  uint8_t padding[1024 - kActs * 4 % 1024];  // q of every stage at a multiple of 1024
 };
 
 #ifdef TERN_WGMMA
@@ -40,53 +41,62 @@ __device__ __forceinline__ void fold_part(const typename L::Frag& w, const float
 }
 #endif
 
-/// Blocks: x: kGroups * 64 weight rows of a target; y: the stage's activation rows.
+#ifdef TERN_WGMMA
+/// Copies the chunks of a block's activations into the stages, as each is given back: one thread, all of the time.
+template <typename Stage>
+__device__ __forceinline__ void feed_stages(const ProductArgs& p, Stage* stages, uint64_t* full, uint64_t* empty, int first,
+                                            int chunks) {
+  const int groups = (p.rows + 7) / 8;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const int slot = chunk % kWgmmaStages;
+    Stage& stage = stages[slot];
+    wait_barrier(&empty[slot], (chunk / kWgmmaStages + 1) % 2);
+    expect_bytes(&full[slot], sizeof stage.q + sizeof stage.scales);
+#pragma unroll
+    for (int g = 0; g < Stage::kActs / 8; ++g) {  // rows that do not exist repeat others; their sums go nowhere
+      const int group = min(first / 8 + g, groups - 1);
+      copy_bulk(stage.q + g * 1024, p.x.q + group * 8 * p.x.q_stride + chunk * 1024, 1024, &full[slot]);
+    }
+    copy_bulk(stage.scales, p.x.scales + chunk * p.x.stride + first, sizeof stage.scales, &full[slot]);
+  }
+}
+#endif
+
+/// Blocks: x: kGroups * 64 weight rows of a target; y: the stage's activation rows. The last warp only copies.
 template <typename L, int kPartActs, int kParts, int kGroups>
-__global__ void __launch_bounds__(kGroups * 128, kGroups == 1 ? 3 : 1)
-    wgmma_kernel(const __grid_constant__ ProductArgs p) {
+__global__ void __launch_bounds__(kGroups * 128 + 32, 1) wgmma_kernel(const __grid_constant__ ProductArgs p) {
 #ifdef TERN_WGMMA
   using Stage = WgmmaStage<kPartActs, kParts>;
   using Frag = typename L::Frag;
   constexpr bool kWhole = L::Scales::kFold == Fold::kWhole;
-  constexpr int kN = kPartActs / 8, kActs = Stage::kActs, kChunks = L::kUnit / 128, kThreads = kGroups * 128;
+  constexpr int kN = kPartActs / 8, kChunks = L::kUnit / 128;
   constexpr int kAhead = kChunks == 1 ? 4 : 1;  // units whose weights are under way
-  constexpr int kCopies = kActs * 8 / kThreads + (kActs * 8 % kThreads > 0);
   extern __shared__ uint8_t memory[];
-  __shared__ alignas(16) float scales[kWgmmaStages][kActs];
-  uint8_t* const stages = memory + (1024 - static_cast<uint32_t>(__cvta_generic_to_shared(memory)) % 1024) % 1024;
+  __shared__ uint64_t full[kWgmmaStages], empty[kWgmmaStages];
+  auto* const stages = reinterpret_cast<Stage*>(
+      memory + (1024 - static_cast<uint32_t>(__cvta_generic_to_shared(memory)) % 1024) % 1024);
   const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32;
-  const int first = static_cast<int>(blockIdx.y) * kActs, count = min(kActs, p.rows - first);
+  const int first = static_cast<int>(blockIdx.y) * Stage::kActs, chunks = p.units * kChunks;
+  if (tid == 0) {
+    for (int i = 0; i < kWgmmaStages; ++i) init_barrier(&full[i], 1), init_barrier(&empty[i], kGroups * 4);
+    fence_barriers();
+  }
+  __syncthreads();
+  if (warp == kGroups * 4) {
+    wait_for_previous_kernel();
+    if (lane == 0) feed_stages(p, stages, full, empty, first, chunks);
+    return;
+  }
+
   int at = 0;
   while (static_cast<int>(blockIdx.x) >= p.target[at].tiles_end) ++at;
   const Target& target = p.target[at];
   const int block = static_cast<int>(blockIdx.x) - (at > 0 ? p.target[at - 1].tiles_end : 0);
   const int tile = block * kGroups * 4 + warp, tiles = (target.rows + kTileRows - 1) / kTileRows;
   const uint8_t* const w = target.w + min(tile, tiles - 1) * (static_cast<int64_t>(p.units) * L::kUnitBytes);
-
   Frag ring[kAhead];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) ring[i].load(w + static_cast<int64_t>(min(i, p.units - 1)) * L::kUnitBytes, lane);
-  wait_for_previous_kernel();
-  const int chunks = p.units * kChunks;
-  const auto copy = [&](int chunk) {
-    if (chunk < chunks) {
-      uint8_t* const to = stages + chunk % kWgmmaStages * Stage::kBytes;
-#pragma unroll
-      for (int i = 0; i < kCopies; ++i) {
-        const int piece = i * kThreads + tid, row = piece / 8;
-        if (kActs * 8 % kThreads > 0 && row >= kActs) break;
-        copy_async16(to + swizzled_piece(row, piece % 8),
-                     p.x.q + (first + min(row, count - 1)) * p.x.q_stride + chunk * 128 + piece % 8 * 16, true);
-      }
-      if (tid < kActs) {
-        copy_async4(&scales[chunk % kWgmmaStages][tid],
-                    p.x.scales + (first + min(tid, count - 1)) * (p.x.q_stride / 128) + chunk);
-      }
-    }
-    copy_async_commit();
-  };
-#pragma unroll
-  for (int i = 0; i < kWgmmaStages - 1; ++i) copy(i);
 
   float y[kParts][kN][4] = {};
   int c[kParts][kN][4] = {};
@@ -97,17 +107,13 @@ __global__ void __launch_bounds__(kGroups * 128, kGroups == 1 ? 3 : 1)
       const int chunk = unit * kChunks + chunk_of_unit, slot = chunk % kWgmmaStages;
       uint32_t a[4][4];
       unrolled<0, 4>([&](auto s) { f.codes.template codes<chunk_of_unit * 4 + s>(a[s]); });
-      copy_async_wait<kWgmmaStages - 2>();
-      fence_shared_for_wgmma();
-      __syncthreads();
-      copy(chunk + kWgmmaStages - 1);
+      wait_barrier(&full[slot], chunk / kWgmmaStages % 2);
       wgmma_begin();
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
-          wgmma_s8(c[part], a[s], wgmma_acts(stages + slot * Stage::kBytes + part * kPartActs * 128 + s * 32),
-                   kWhole || s > 0);
+          wgmma_s8(c[part], a[s], wgmma_acts(stages[slot].q + part * kPartActs * 128 + s * 32), kWhole || s > 0);
         }
         wgmma_commit();
       }
@@ -116,9 +122,11 @@ __global__ void __launch_bounds__(kGroups * 128, kGroups == 1 ? 3 : 1)
       } else {
         unrolled<0, kParts>([&](auto part) {
           wgmma_wait<kParts - 1 - part>();
-          fold_part<L, chunk_of_unit>(f, scales[slot] + part * kPartActs, lane, c[part], y[part]);
+          fold_part<L, chunk_of_unit>(f, stages[slot].scales + part * kPartActs, lane, c[part], y[part]);
         });
       }
+      __syncwarp();
+      if (lane == 0) arrive_barrier(&empty[slot]);
     });
   };
   int base = 0;
@@ -128,14 +136,15 @@ __global__ void __launch_bounds__(kGroups * 128, kGroups == 1 ? 3 : 1)
   unrolled<0, kAhead - 1>([&](auto i) {
     if (base + i < p.units) multiply_unit(ring[i], base + i);
   });
+  wait_for_previous_kernel();  // `add` and the multipliers are other kernels'
 #pragma unroll
   for (int i = 0; i < kParts * kN * 4; ++i) {
-    const int e = i % 4, row = tile * kTileRows + lane / 4 + e / 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + e % 2;
-    if (row >= target.rows || col >= count) continue;
+    const int e = i % 4, row = tile * kTileRows + lane / 4 + e / 2 * 8, act = first + i / 4 * 8 + lane % 4 * 2 + e % 2;
+    if (row >= target.rows || act >= p.rows) continue;
     const float sum = kWhole ? __int_as_float((&c[0][0][0])[i]) : (&y[0][0][0])[i];
-    const int64_t to = static_cast<int64_t>(first + col) * target.rows + row;
-    target.out[to] = finish<L>(sum, p.x.multipliers ? p.x.multipliers[first + col] : 1.0f, target.tensor_scale,
-                               target.scale, target.bias ? target.bias[row] : 0.0f) +
+    const int64_t to = static_cast<int64_t>(act) * target.rows + row;
+    target.out[to] = finish<L>(sum, p.x.multipliers ? p.x.multipliers[act] : 1.0f, target.tensor_scale, target.scale,
+                               target.bias ? target.bias[row] : 0.0f) +
                      (target.add ? target.add[to] : 0.0f);
   }
 #endif
@@ -144,7 +153,7 @@ __global__ void __launch_bounds__(kGroups * 128, kGroups == 1 ? 3 : 1)
 template <typename L, int kPartActs, int kParts, int kGroups>
 void launch_wgmma(cudaStream_t stream, ProductArgs p) {
   constexpr int kTiles = kGroups * 4;
-  constexpr size_t kShared = WgmmaStage<kPartActs, kParts>::kBytes * kWgmmaStages + 1024;
+  constexpr size_t kShared = sizeof(WgmmaStage<kPartActs, kParts>) * kWgmmaStages + 1024;
   constexpr auto kKernel = wgmma_kernel<L, kPartActs, kParts, kGroups>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kShared));
@@ -156,7 +165,7 @@ void launch_wgmma(cudaStream_t stream, ProductArgs p) {
     p.target[i].tiles_end = blocks_so_far;
   }
   const dim3 grid(static_cast<unsigned>(blocks_so_far), blocks(p.rows, kPartActs * kParts));
-  launch("wgmma", kKernel, grid, kGroups * 128, kShared, stream, p);
+  launch("wgmma", kKernel, grid, kGroups * 128 + 32, kShared, stream, p);
 }
 
 /// More rows than the matrix-vector kernel takes.

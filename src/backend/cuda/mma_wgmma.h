@@ -18,12 +18,7 @@ template <int kLeft>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
-/// Makes what this thread's copies wrote visible to the products of others, after the barrier that follows.
-__device__ __forceinline__ void fence_shared_for_wgmma() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-/// Activation rows of 128 bytes, 16-byte pieces exchanged within eight rows (swizzled_piece), from an address that is a
+/// Activation rows of 128 bytes, 16-byte pieces exchanged within eight rows (act_piece), from an address that is a
 /// multiple of 1024 plus 32 bytes a k-step.
 __device__ __forceinline__ uint64_t wgmma_acts(const void* shared) {
   constexpr uint64_t kEightRows = 1024 / 16, kSwizzle128 = 1;
@@ -43,10 +38,5 @@ __device__ __forceinline__ void wgmma_s8(int (&c)[8][4], const uint32_t (&a)[4],
 }
 #undef TERN_ACC4
 #endif
-
-/// Where piece `piece` (16 bytes) of a row of 128 stands.
-__host__ __device__ constexpr int swizzled_piece(int row, int piece) {
-  return row * 128 + (piece ^ (row % 8)) * 16;
-}
 
 }  // namespace tern::cuda

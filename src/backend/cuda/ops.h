@@ -132,7 +132,11 @@ int64_t attend_counters(const AttendShape& shape, int64_t rows);
 void attend(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, const AttendShape& shape,
             const KvView& kv, int64_t parts, float* scratch, int32_t* counters, float* out);
 
-/// The same for many rows, on the tensor cores: queries and weights are rounded to f16. `supports` promises that.
+/// The same on the tensor cores, for few rows (as attend) and for many: queries and weights are rounded to f16.
+/// `supports` promises what it says.
+bool attend_few_supports(const AttendShape& shape, const KvView& kv, int compute_capability);
+void attend_few(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, const AttendShape& shape,
+                const KvView& kv, int64_t parts, float* scratch, int32_t* counters, float* out);
 bool attend_tiles_supports(const AttendShape& shape, const KvView& kv, int compute_capability);
 void attend_tiles(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, int64_t n_seqs,
                   const AttendShape& shape, const KvView& kv, float* out);

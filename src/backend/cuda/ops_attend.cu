@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "backend/cuda/attend_parts.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/ops.h"
 
@@ -149,16 +150,6 @@ struct Softmax {
   float top = -INFINITY, total = 0;
 };
 
-/// exp(a - b) where both may be -infinity.
-__device__ float weight_of(float a, float b) {
-  return a == -INFINITY ? 0.0f : expf(a - b);
-}
-
-/// Parts of a row's context: whole pages, at most `most`.
-__device__ int parts_of(int32_t pages, int64_t most) {
-  return min(pages, static_cast<int32_t>(most));
-}
-
 /// One row, one KV head, kHeads of its query heads, one part of the context. kLanes lanes hold a token, 8 dims each.
 template <int kHeads, int kLanes>
 __global__ void __launch_bounds__(32 * kWarps)
@@ -168,7 +159,6 @@ __global__ void __launch_bounds__(32 * kWarps)
   constexpr int kGroups = 32 / kLanes * kWarps;  // of lanes in the block
   __shared__ float sums[kGroups][kHeads][8 * kLanes];
   __shared__ Softmax softmaxes[kGroups][kHeads];
-  __shared__ bool last;
   const int64_t row = blockIdx.z;
   const int group_heads = shape.heads / shape.kv_heads, slices = (group_heads + kHeads - 1) / kHeads;
   const int kv_head = blockIdx.y / slices, slice = blockIdx.y % slices;
@@ -190,7 +180,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (int h = 0; h < kHeads; ++h) {
     for (int i = 0; i < 8; ++i) {
       query[h][i] = h < heads && first + i < dim_k ? q[(row * shape.heads + first_head + h) * dim_k + first + i] : 0;
-      query[h][i] *= shape.scale;
+      query[h][i] *= shape.scale * kLog2e;
       sum[h][i] = 0;
     }
   }
@@ -245,49 +235,26 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
   __syncthreads();
 
-  // The groups of the block, then the parts of the row: always in this order.
-  const int64_t stride = dim_v + 2;
-  float* const parts = scratch + (row * shape.heads + first_head) * most_parts * stride;
-  for (int i = threadIdx.x; i < heads * dim_v; i += blockDim.x) {
-    const int h = i / dim_v, d = i % dim_v;
-    float top = -INFINITY, total = 0, value = 0;
-    for (int g = 0; g < kGroups; ++g) top = fmaxf(top, softmaxes[g][h].top);
-    for (int g = 0; g < kGroups; ++g) {
-      const float w = weight_of(softmaxes[g][h].top, top);
-      total += w * softmaxes[g][h].total;
-      value += w * sums[g][h][d];
-    }
-    if (n_parts == 1) {
-      out[(row * shape.heads + first_head + h) * dim_v + d] = value / total;
-      continue;
-    }
-    float* to = parts + (h * most_parts + part) * stride;
-    to[d] = value;
-    if (d == 0) {
-      to[dim_v] = top;
-      to[dim_v + 1] = total;
-    }
-  }
-  if (n_parts == 1) return;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0)  // wraps to 0 with the last part: ready for the next launch
-    last = atomicInc(reinterpret_cast<unsigned*>(counters) + row * gridDim.y + blockIdx.y, n_parts - 1) == n_parts - 1;
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-  for (int i = threadIdx.x; i < heads * dim_v; i += blockDim.x) {
-    const int h = i / dim_v, d = i % dim_v;
-    const float* from = parts + h * most_parts * stride;
-    float top = -INFINITY, total = 0, value = 0;
-    for (int p = 0; p < n_parts; ++p) top = fmaxf(top, __ldcg(from + p * stride + dim_v));
-    for (int p = 0; p < n_parts; ++p) {
-      const float w = weight_of(__ldcg(from + p * stride + dim_v), top);
-      total += w * __ldcg(from + p * stride + dim_v + 1);
-      value += w * __ldcg(from + p * stride + d);
-    }
-    out[(row * shape.heads + first_head + h) * dim_v + d] = value / total;
-  }
+  finish_row({.shape = shape,
+              .row = row,
+              .first_head = first_head,
+              .heads = heads,
+              .parts = n_parts,
+              .part = part,
+              .most_parts = most_parts,
+              .scratch = scratch,
+              .counter = counters + row * gridDim.y + blockIdx.y,
+              .out = out},
+             [&](int h, int d) {
+               Partial sum;
+               for (int g = 0; g < kGroups; ++g) sum.top = fmaxf(sum.top, softmaxes[g][h].top);
+               for (int g = 0; g < kGroups; ++g) {
+                 const float w = weight_of(softmaxes[g][h].top, sum.top);
+                 sum.total += w * softmaxes[g][h].total;
+                 sum.value += w * sums[g][h][d];
+               }
+               return sum;
+             });
 }
 
 struct Attend {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/mma.h"
 #include "backend/cuda/ops.h"
 
 namespace tern::cuda {
@@ -98,134 +99,178 @@ void launch_conv(int64_t taps, cudaStream_t s, const Conv& c) {
 // ---- Delta rule ----
 
 // A row of S (one value dimension of one head) lies in the registers of kLanes threads, as chunks of four floats that
-// the threads take in turn: loads and shared memory are then read without conflicts. Rows are independent, and with
-// kLanes = 8 a sum over a row is three shuffles.
-constexpr int kLanes = 8;
-constexpr int kDeltaThreads = 128;
-constexpr int kRowsABlock = kDeltaThreads / kLanes;
-constexpr int kTokens = 16;  // keys, queries and values staged in shared memory at a time
+// the threads take in turn; a thread has the same columns of kRows rows, so that what it reads of keys and queries
+// serves all of them. Keys, queries and values of kTokens tokens are staged in shared memory while the tokens before
+// are worked on.
+constexpr int kLanes = 4, kRows = 2, kDeltaThreads = 64;
+constexpr int kRowsABlock = kDeltaThreads / kLanes * kRows;
 
 __device__ float lanes_sum(float v) {
   for (int lane = kLanes / 2; lane > 0; lane /= 2) v += __shfl_xor_sync(~0u, v, lane);
   return v;
 }
-
-__device__ double softplus(double x) {
-  return x > 20 ? x : log1p(exp(x));
-}
-
-__device__ float dot(const float4& a, const float4& b) {
-  return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
-}
 __device__ float warp_sum(float v) {
   for (int other = 16; other > 0; other /= 2) v += __shfl_xor_sync(~0u, v, other);
   return v;
 }
+__device__ double softplus(double x) {
+  return x > 20 ? x : log1p(exp(x));
+}
+__device__ float dot(const float4& a, const float4& b) {
+  return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+__device__ void add_products(float4& sum, const float4& a, const float4& b) {
+  sum = {sum.x + a.x * b.x, sum.y + a.y * b.y, sum.z + a.z * b.z, sum.w + a.w * b.w};
+}
+__device__ float total(const float4& v) {
+  return (v.x + v.y) + (v.z + v.w);
+}
 
-/// Staged keys and queries, a warp a token, `width` float4 each (zeros behind the head): l2_norm of both where asked
-/// for, and their product.
-__device__ void prepare_rows(float4* keys, float4* queries, float* products, int tokens, int width, bool normalise,
-                             float eps) {
+/// kWidth: columns of a row, zeros behind the head.
+template <int kWidth>
+struct DeltaStage {
+  static constexpr int kTokens = kWidth > 128 ? 4 : 16;
+  float4 keys[kTokens][kWidth / 4], queries[kTokens][kWidth / 4], values[kTokens][kRowsABlock / 4];
+  float decays[kTokens], betas[kTokens];
+  float products[kTokens];  // of the key and the query
+};
+
+/// Starts the copies of `tokens` tokens from row `first` on, and finds their decays.
+template <int kWidth>
+__device__ void load_stage(DeltaStage<kWidth>& stage, const DeltaArgs& a, int64_t first, int tokens) {
+  const int head = blockIdx.y, dim = static_cast<int>(a.head_dim), first_row = blockIdx.x * kRowsABlock;
+  const int64_t k_offset = static_cast<int64_t>(head % a.k_heads) * dim,
+                v_offset = static_cast<int64_t>(head) * dim + first_row;
+  for (int i = threadIdx.x; i < tokens * (kWidth / 4); i += kDeltaThreads) {
+    const int t = i / (kWidth / 4), chunk = i % (kWidth / 4);
+    const bool inside = 4 * chunk < dim;
+    const int64_t at = k_offset + (inside ? 4 * chunk : 0);
+    copy_async16(&stage.keys[t][chunk], a.k + (first + t) * a.k_stride + at, inside);
+    copy_async16(&stage.queries[t][chunk], a.q + (first + t) * a.q_stride + at, inside);
+  }
+  for (int i = threadIdx.x; i < tokens * (kRowsABlock / 4); i += kDeltaThreads) {
+    const int t = i / (kRowsABlock / 4), chunk = i % (kRowsABlock / 4);
+    const bool inside = first_row + 4 * chunk < dim;
+    copy_async16(&stage.values[t][chunk], a.v + (first + t) * a.v_stride + v_offset + (inside ? 4 * chunk : 0), inside);
+  }
+  copy_async_commit();
+  if (threadIdx.x < tokens) {
+    const int64_t at = (first + threadIdx.x) * a.v_heads + head;
+    stage.decays[threadIdx.x] =
+        static_cast<float>(exp(a.a[head] * softplus(static_cast<double>(a.alpha[at]) + a.dt[head])));
+    stage.betas[threadIdx.x] = sigmoid(a.beta[at]);
+  }
+}
+
+/// Keys and queries that have arrived, a warp a token: l2_norm of both where asked for, and their product.
+template <int kWidth>
+__device__ void prepare_stage(DeltaStage<kWidth>& stage, const DeltaArgs& a, int tokens) {
   for (int t = threadIdx.x / 32; t < tokens; t += kDeltaThreads / 32) {
-    float4 *const k = keys + t * width, *const q = queries + t * width;
+    float4 *const k = stage.keys[t], *const q = stage.queries[t];
     float kk = 0, qq = 0, kq = 0;
-    for (int c = threadIdx.x % 32; c < width; c += 32) {
+    for (int c = threadIdx.x % 32; c < kWidth / 4; c += 32) {
       kk += dot(k[c], k[c]);
       qq += dot(q[c], q[c]);
       kq += dot(k[c], q[c]);
     }
     kq = warp_sum(kq);
-    if (normalise) {
-      const float k_factor = 1.0f / fmaxf(sqrtf(warp_sum(kk)), eps), q_factor = 1.0f / fmaxf(sqrtf(warp_sum(qq)), eps);
-      for (int c = threadIdx.x % 32; c < width; c += 32) {
+    if (a.normalise) {
+      const float k_factor = 1.0f / fmaxf(sqrtf(warp_sum(kk)), a.eps);
+      const float q_factor = 1.0f / fmaxf(sqrtf(warp_sum(qq)), a.eps);
+      for (int c = threadIdx.x % 32; c < kWidth / 4; c += 32) {
         k[c] = {k[c].x * k_factor, k[c].y * k_factor, k[c].z * k_factor, k[c].w * k_factor};
         q[c] = {q[c].x * q_factor, q[c].y * q_factor, q[c].z * q_factor, q[c].w * q_factor};
       }
       kq *= k_factor * q_factor;
     }
-    if (threadIdx.x % 32 == 0) products[t] = kq;
+    if (threadIdx.x % 32 == 0) stage.products[t] = kq;
   }
 }
 
-/// kChunks chunks of 4 * kLanes floats hold a row: head_dim <= 32 * kChunks.
+/// One token on the rows of a thread. The read-out of the new state is found from the old one: (decay S + delta k) q =
+/// decay (S q) + delta (k q), so that both sums over a row are on their way together.
+template <int kChunks, int kWidth>
+__device__ void delta_token(const DeltaStage<kWidth>& stage, int t, int lane, int row, float4 (&s)[kRows][kChunks],
+                            float (&read)[kRows]) {
+  float4 k[kChunks], of_k[kRows] = {}, of_q[kRows] = {};
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    k[c] = stage.keys[t][lane + kLanes * c];
+    const float4 q = stage.queries[t][lane + kLanes * c];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      add_products(of_k[r], s[r][c], k[c]);
+      add_products(of_q[r], s[r][c], q);
+    }
+  }
+  const float decay = stage.decays[t], beta = stage.betas[t], product = stage.products[t];
+  const auto* values = reinterpret_cast<const float*>(stage.values[t]);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float memory = lanes_sum(total(of_k[r])) * decay, seen = lanes_sum(total(of_q[r])) * decay;
+    const float delta = (values[row + r] - memory) * beta;
+    read[r] = seen + delta * product;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      s[r][c] = {s[r][c].x * decay + delta * k[c].x, s[r][c].y * decay + delta * k[c].y,
+                 s[r][c].z * decay + delta * k[c].z, s[r][c].w * decay + delta * k[c].w};
+    }
+  }
+}
+
+/// kChunks chunks of 4 * kLanes floats hold a row. Blocks: x: rows of a head, y: head, z: sequence.
 template <int kChunks>
 __global__ void __launch_bounds__(kDeltaThreads)
-    delta_kernel(DeltaArgs a, DeviceStep step, StateView state, float* out) {
+    delta_kernel(const __grid_constant__ DeltaArgs a, DeviceStep step, StateView state, float* out) {
   begin_kernel();
   constexpr int kWidth = 4 * kLanes * kChunks;
-  __shared__ float4 keys[kTokens][kWidth / 4], queries[kTokens][kWidth / 4];
-  __shared__ float decays[kTokens], betas[kTokens], products[kTokens], values[kTokens][kRowsABlock];
+  using Stage = DeltaStage<kWidth>;
+  __shared__ Stage stages[2];
   const SeqRows seq = step.seqs[blockIdx.z];
-  const int head = blockIdx.y, k_head = head % a.k_heads, dim = static_cast<int>(a.head_dim);
-  const int lane = threadIdx.x % kLanes, row = blockIdx.x * kRowsABlock + threadIdx.x / kLanes;
-  const bool alive = row < dim;
-  const int64_t row_offset = (static_cast<int64_t>(head) * dim + row) * dim;
+  const int head = blockIdx.y, dim = static_cast<int>(a.head_dim), lane = threadIdx.x % kLanes;
+  const int in_block = threadIdx.x / kLanes * kRows, row = blockIdx.x * kRowsABlock + in_block;
+  load_stage(stages[0], a, seq.first_row, min(Stage::kTokens, seq.n_rows));
 
-  float4 s[kChunks];
-  for (int c = 0; c < kChunks; ++c) {
-    const int at = 4 * (lane + kLanes * c);
-    s[c] = {0, 0, 0, 0};
-    if (alive && at < dim && seq.state_in != kZeroState)
-      s[c] = *reinterpret_cast<const float4*>(state.delta + seq.state_in * state.delta_floats + row_offset + at);
+  float4 s[kRows][kChunks];
+  const auto place = [&](int r, int c) {
+    return (static_cast<int64_t>(head) * dim + row + r) * dim + 4 * (lane + kLanes * c);
+  };
+  const auto inside = [&](int r, int c) { return row + r < dim && 4 * (lane + kLanes * c) < dim; };
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      s[r][c] = {0, 0, 0, 0};
+      if (inside(r, c) && seq.state_in != kZeroState)
+        s[r][c] = *reinterpret_cast<const float4*>(state.delta + seq.state_in * state.delta_floats + place(r, c));
+    }
   }
-  const int in_block = threadIdx.x / kLanes;
   const float inverse_root = 1.0f / sqrtf(static_cast<float>(dim));
-  for (int32_t begin = 0; begin < seq.n_rows; begin += kTokens) {
-    const int tokens = min(kTokens, seq.n_rows - begin);
-    const int64_t first = seq.first_row + begin;
-    __syncthreads();  // the tokens before are no longer read
-    for (int i = threadIdx.x; i < tokens * (kWidth / 4); i += kDeltaThreads) {
-      const int t = i / (kWidth / 4), chunk = i % (kWidth / 4);
-      const int64_t at = k_head * dim + 4 * chunk;
-      const bool inside = 4 * chunk < dim;
-      const auto load = [&](const float* row, int64_t stride) {
-        return inside ? *reinterpret_cast<const float4*>(row + (first + t) * stride + at) : float4{0, 0, 0, 0};
-      };
-      keys[t][chunk] = load(a.k, a.k_stride);
-      queries[t][chunk] = load(a.q, a.q_stride);
-    }
-    for (int i = threadIdx.x; i < tokens * kRowsABlock; i += kDeltaThreads) {
-      const int t = i / kRowsABlock, r = blockIdx.x * kRowsABlock + i % kRowsABlock;
-      values[t][i % kRowsABlock] =
-          r < dim ? a.v[(first + t) * a.v_stride + static_cast<int64_t>(head) * dim + r] : 0.0f;
-    }
-    if (threadIdx.x < tokens) {
-      const int64_t at = (first + threadIdx.x) * a.v_heads + head;
-      decays[threadIdx.x] =
-          static_cast<float>(exp(a.a[head] * softplus(static_cast<double>(a.alpha[at]) + a.dt[head])));
-      betas[threadIdx.x] = sigmoid(a.beta[at]);
-    }
-    __syncthreads();
-    prepare_rows(&keys[0][0], &queries[0][0], products, tokens, kWidth / 4, a.normalise, a.eps);
+  int now = 0;
+  for (int32_t begin = 0; begin < seq.n_rows; begin += Stage::kTokens, now ^= 1) {
+    const int tokens = min(Stage::kTokens, seq.n_rows - begin), next = begin + Stage::kTokens;
+    copy_async_wait<0>();
+    __syncthreads();  // the stage has arrived, and the one before it has been used
+    if (next < seq.n_rows) load_stage(stages[now ^ 1], a, seq.first_row + next, min(Stage::kTokens, seq.n_rows - next));
+    prepare_stage(stages[now], a, tokens);
     __syncthreads();
     for (int t = 0; t < tokens; ++t) {
-      // The read-out of the new state, from the old one: (decay S + delta k) q = decay (S q) + delta (k q). Both sums
-      // over the row are then on their way together.
-      float4 memory{0, 0, 0, 0}, read{0, 0, 0, 0};
+      float read[kRows];
+      delta_token<kChunks>(stages[now], t, lane, in_block, s, read);
+      const int64_t at = ((static_cast<int64_t>(seq.first_row) + begin + t) * a.v_heads + head) * dim + row;
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        const float4 k = keys[t][lane + kLanes * c], q = queries[t][lane + kLanes * c];
-        memory = {memory.x + s[c].x * k.x, memory.y + s[c].y * k.y, memory.z + s[c].z * k.z, memory.w + s[c].w * k.w};
-        read = {read.x + s[c].x * q.x, read.y + s[c].y * q.y, read.z + s[c].z * q.z, read.w + s[c].w * q.w};
+      for (int r = 0; r < kRows; ++r) {
+        if (lane == 0 && row + r < dim) out[at + r] = read[r] * inverse_root;
       }
-      const float decay = decays[t];
-      const float of_k = lanes_sum((memory.x + memory.y) + (memory.z + memory.w)) * decay;
-      const float of_q = lanes_sum((read.x + read.y) + (read.z + read.w)) * decay;
-      const float delta = (values[t][in_block] - of_k) * betas[t];
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        const float4 k = keys[t][lane + kLanes * c];
-        s[c] = {s[c].x * decay + delta * k.x, s[c].y * decay + delta * k.y, s[c].z * decay + delta * k.z,
-                s[c].w * decay + delta * k.w};
-      }
-      if (alive && lane == 0)
-        out[((first + t) * a.v_heads + head) * dim + row] = (of_q + delta * products[t]) * inverse_root;
     }
   }
-  for (int c = 0; c < kChunks; ++c) {
-    const int at = 4 * (lane + kLanes * c);
-    if (alive && at < dim)
-      *reinterpret_cast<float4*>(state.delta + seq.state_out * state.delta_floats + row_offset + at) = s[c];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      if (inside(r, c))
+        *reinterpret_cast<float4*>(state.delta + seq.state_out * state.delta_floats + place(r, c)) = s[r][c];
+    }
   }
 }
 
@@ -242,13 +287,13 @@ void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, i
   const dim3 grid(blocks(args.head_dim, kRowsABlock), static_cast<unsigned>(args.v_heads),
                   static_cast<unsigned>(n_seqs));
   if (args.head_dim <= 32) {
-    launch("delta", delta_kernel<1>, grid, kDeltaThreads, 0, s, args, step, state, out);
-  } else if (args.head_dim <= 64) {
     launch("delta", delta_kernel<2>, grid, kDeltaThreads, 0, s, args, step, state, out);
-  } else if (args.head_dim <= 128) {
+  } else if (args.head_dim <= 64) {
     launch("delta", delta_kernel<4>, grid, kDeltaThreads, 0, s, args, step, state, out);
-  } else {
+  } else if (args.head_dim <= 128) {
     launch("delta", delta_kernel<8>, grid, kDeltaThreads, 0, s, args, step, state, out);
+  } else {
+    launch("delta", delta_kernel<16>, grid, kDeltaThreads, 0, s, args, step, state, out);
   }
 }
 

@@ -1,6 +1,7 @@
 // Ops on rows: norms, gates, rotary embedding, moving columns, routing.
 #include <cfloat>
 
+#include "backend/cuda/gates.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/ops.h"
 
@@ -71,12 +72,6 @@ __global__ void add_kernel(const float* a, const float* b, int64_t n, float* out
   begin_kernel();
   const int64_t i = thread_index();
   if (i < n) out[i] = a[i] + b[i];
-}
-
-__device__ float gate_of(int kind, float x) {
-  if (kind == 1) return x > 0 ? x * x : 0.0f;
-  const float sigmoid = 1.0f / (1.0f + expf(-x));
-  return kind == 0 ? x * sigmoid : sigmoid;
 }
 
 __global__ void glu_kernel(int kind, const float* a, const float* b, int64_t n, int64_t cols, bool one_a_row,

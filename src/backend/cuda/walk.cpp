@@ -16,17 +16,23 @@ constexpr int64_t kAlign = 256;
 constexpr int64_t kMostRotation = 4096;  // block that prepare() takes
 constexpr int64_t kTileRows = 16;        // rows of a sequence, on average, from which tiles of queries pay
 
-/// Parts of a row's context, so that a few rows fill the GPU: about two blocks a multiprocessor.
+/// Parts of a row's context, so that a few rows fill the GPU: about a block a multiprocessor.
 int64_t attend_parts(const AttendShape& shape, int64_t rows, int multiprocessors) {
   const int64_t blocks = rows * attend_counters(shape, 1);
-  return std::clamp<int64_t>(ceil_div<int64_t>(2 * multiprocessors, blocks), 1, kMostParts);
+  return std::clamp<int64_t>(ceil_div<int64_t>(multiprocessors, blocks), 1, kMostParts);
 }
 
 /// Writes the nodes of every op in plan order.
 class Expander {
  public:
   Expander(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options, Walk& walk)
-      : plan_(plan), weights_(weights), tables_(tables), options_(options), readings_(plan, options.fuse), w_(walk) {
+      : plan_(plan),
+        weights_(weights),
+        tables_(tables),
+        options_(options),
+        readings_(
+            plan, [&](Weight w) { return weights.rule(w) != quant::Activation::kF32; }, options.fuse),
+        w_(walk) {
     for (const ValInfo& v : plan.vals) w_.buffers.push_back({.row_bytes = v.cols * 4, .outputs = v.outputs_only});
     for (size_t i = 0; i < plan.ops.size(); ++i) {
       w_.fused_into.push_back(readings_.done_by(i));
@@ -160,23 +166,38 @@ class Expander {
   const Rounded& rounded(Val x, quant::Activation rule, int64_t width) {
     const auto key = std::make_tuple(x.id, rule, width);
     if (const auto known = rounded_.find(key); known != rounded_.end()) return known->second;
-    const Reading reading = readings_.of(static_cast<size_t>(op_), x, width);
-    const Val source = reading.source;
-    const bool turn = reading.rotate >= 0;
+    const ProductReading reading = readings_.product(x);
     const int64_t copies = cols(x) / width;
     const bool o = outputs(x);
-    Rounded r{.layout = {.rule = rule, .cols = width, .capacity = most_rows(o) * copies}};
-    if (rule == quant::Activation::kF32 && !turn) {
-      r.buffer = x.id;
-    } else {
+    Rounded r{.buffer = x.id, .layout = {.rule = rule, .cols = width, .capacity = most_rows(o) * copies}};
+    if (rule != quant::Activation::kF32 || reading.x != x) {
       r.buffer = buffer(0, o, static_cast<int64_t>(prepared_bytes(rule, width, r.layout.capacity)));
-      Rotation by;
-      if (turn) by = rotation(std::get<RotateArgs>(plan_.ops[static_cast<size_t>(reading.rotate)].args));
-      push({source.id}, {r.buffer}, [r, by, source = source.id, copies, o](const Launch& l) {
-        if (l.rows_of(o) > 0) prepare(l.stream, l.at(source), l.rows_of(o) * copies, by, r.at(l));
-      });
+      add_prepare(reading, r, copies, o);
     }
     return rounded_.emplace(key, r).first->second;
+  }
+
+  void add_prepare(const ProductReading& reading, const Rounded& to, int64_t copies, bool o) {
+    std::vector<int32_t> reads{reading.x.id}, writes{to.buffer};
+    if (reading.gate) reads.push_back(reading.gate.id);
+    if (reading.plain) writes.push_back(reading.plain.id);
+    Rotation by;
+    if (reading.rotate >= 0) by = rotation(std::get<RotateArgs>(plan_.ops[static_cast<size_t>(reading.rotate)].args));
+    Source source{.x_stride = cols(reading.x) / copies,
+                  .x_columns = reading.x_columns,
+                  .norm = weights_.vector(reading.norm),
+                  .group = static_cast<int32_t>(reading.group),
+                  .eps = reading.eps,
+                  .gate_stride = reading.gate ? cols(reading.gate) / copies : 0,
+                  .gate_columns = reading.gate_columns,
+                  .gate_kind = static_cast<int32_t>(reading.gate_kind)};
+    push(std::move(reads), std::move(writes), [=](const Launch& l) {
+      Source now = source;
+      now.x = l.at(reading.x.id);
+      if (reading.gate) now.gate = l.at(reading.gate.id);
+      if (reading.plain) now.plain = l.at(reading.plain.id);
+      if (l.rows_of(o) > 0) prepare(l.stream, now, l.rows_of(o) * copies, by, to.at(l));
+    });
   }
 
   /// The ops from this one on, of its kind, that `same` says can share its launch.
@@ -196,13 +217,14 @@ class Expander {
 
   struct ProductOf {
     Product product;
-    int32_t out;
+    int32_t out, addend = -1;
   };
   static std::array<Product, kMaxProducts> with_addresses(const std::vector<ProductOf>& products, const Launch& l) {
     std::array<Product, kMaxProducts> all{};
     for (size_t i = 0; i < products.size(); ++i) {
       all[i] = products[i].product;
       all[i].out = l.at(products[i].out);
+      if (products[i].addend >= 0) all[i].add = l.at(products[i].addend);
     }
     return all;
   }
@@ -214,15 +236,20 @@ class Expander {
     });
     const Rounded x = rounded(op.inputs[0], rule, cols(op.inputs[0]));
     std::vector<ProductOf> products;
-    std::vector<int32_t> writes;
+    std::vector<int32_t> reads{x.buffer}, writes;
     for (const int32_t i : ops) {
       const Op& each = plan_.ops[static_cast<size_t>(i)];
       const auto& b = std::get<LinearArgs>(each.args);
       const Product p{.w = &weights_.matrix(b.weight), .scale = b.scale, .bias = weights_.vector(b.bias)};
       products.push_back({p, each.out.id});
-      writes.push_back(each.out.id);
+      if (const auto residual = readings_.residual(static_cast<size_t>(i))) {
+        products.back().out = residual->out.id;
+        products.back().addend = residual->addend.id;
+        reads.push_back(residual->addend.id);
+      }
+      writes.push_back(products.back().out);
     }
-    push({x.buffer}, writes, [x, products, o = outputs(op.out)](const Launch& l) {
+    push(std::move(reads), writes, [x, products, o = outputs(op.out)](const Launch& l) {
       const int64_t rows = l.rows_of(o);
       const auto all = with_addresses(products, l);
       if (rows > 0) multiply(l.stream, {all.data(), products.size()}, x.at(l), rows);
@@ -309,10 +336,10 @@ class Expander {
                          .k_heads = a.k_heads,
                          .v_heads = a.v_heads,
                          .head_dim = a.head_dim};
-    std::array<Reading, 3> r;
+    std::array<HeadReading, 3> r;
     std::vector<int32_t> reads{op.inputs[3].id, op.inputs[4].id};
     for (size_t i = 0; i < r.size(); ++i) {
-      r[i] = readings_.of(static_cast<size_t>(op_), op.inputs[i], a.head_dim);
+      r[i] = readings_.heads(static_cast<size_t>(op_), op.inputs[i], a.head_dim);
       reads.push_back(r[i].source.id);
     }
     const bool normalise = r[0].normalise;
@@ -333,7 +360,7 @@ class Expander {
   /// Keys and values into their pages, queries into a buffer, which is returned.
   int32_t add_attend_inputs(const Op& op, const AttendArgs& a, const AttendShape& shape) {
     struct Input {
-      Reading r;
+      HeadReading r;
       const float* norm = nullptr;
       int32_t angles = -1;
       HeadInput at(const Launch& l) const {
@@ -350,7 +377,7 @@ class Expander {
     int64_t pairs = 0;
     bool neox = true;
     for (size_t i = 0; i < in.size(); ++i) {
-      in[i].r = readings_.of(static_cast<size_t>(op_), op.inputs[i], i < 2 ? a.head_dim_k : a.head_dim_v);
+      in[i].r = readings_.heads(static_cast<size_t>(op_), op.inputs[i], i < 2 ? a.head_dim_k : a.head_dim_v);
       in[i].norm = weights_.vector(in[i].r.norm);
       reads.push_back(in[i].r.source.id);
       if (in[i].r.rope < 0) continue;
@@ -389,8 +416,9 @@ class Expander {
            const KvView& kv = l.cache->kv(layer);
            if (l.rows >= kTileRows * l.seqs && attend_tiles_supports(shape, kv, gpu.compute_capability))
              return attend_tiles(l.stream, l.at(q), l.step, l.rows, l.seqs, shape, kv, l.at(out));
-           attend(l.stream, l.at(q), l.step, l.rows, shape, kv, attend_parts(shape, l.rows, gpu.multiprocessors),
-                  l.at(scratch), l.counters, l.at(out));
+           const auto few = attend_few_supports(shape, kv, gpu.compute_capability) ? attend_few : attend;
+           few(l.stream, l.at(q), l.step, l.rows, shape, kv, attend_parts(shape, l.rows, gpu.multiprocessors),
+               l.at(scratch), l.counters, l.at(out));
          });
   }
 
