@@ -239,6 +239,17 @@ struct Unpacked {
   alignas(64) float offsets[T::kOffset ? kPanelColumns / T::kSegment * kLanes : kLanes];
 };
 
+/// Steps as pairs of rows, for tiers that multiply those.
+template <typename S>
+void zip_steps(std::byte* steps, int count) {
+  for (int i = 0; i < count; i += 2, steps += 2 * kVector) {
+    Int a = S::load(steps), b = S::load(steps + kVector);
+    S::zip_pair(a, b);
+    S::store(steps, a);
+    S::store(steps + kVector, b);
+  }
+}
+
 template <typename P>
 void unpack(const std::byte* codes, const std::byte* scales, int64_t units, Unpacked<typename P::Tile>& to) {
   using Codes = typename P::Codes;
@@ -259,6 +270,7 @@ void unpack(const std::byte* codes, const std::byte* scales, int64_t units, Unpa
       if constexpr (Scales::kScaled) Simd::store_f(to.scales + segment * kLanes, Scales::scale(scales, scale));
       if constexpr (Scales::kOffset) Simd::store_f(to.offsets + segment * kLanes, Scales::offset(scales, scale));
     }
+    if constexpr (Simd::kPairs) zip_steps<Simd>(out, P::kUnit / 4);
     out += P::kUnit / 4 * kVector;
     codes += P::kCodesStride;
     scales += P::kScalesStride;
@@ -300,6 +312,7 @@ struct Tile {
   /// The integer sums of one segment.
   TERN_INLINE static void segment(const std::byte* const (&codes)[kPanels], const std::byte* q, int64_t stride,
                                   Sums& sum) {
+    if constexpr (Simd::kPairs) return segment_of_pairs<Simd>(codes, q, stride, sum);
     each([&](int p, int n) TERN_INLINE { sum[p][n] = Simd::zero(); });
 #pragma GCC unroll 1
     for (int first = 0; first < T::kSteps; first += kChain) {
@@ -320,6 +333,36 @@ struct Tile {
         sum[p][n] = kChain == T::kSteps ? widened : Simd::add32(sum[p][n], widened);
       });
     }
+  }
+
+  /// The same in pairs of rows and of activations; an odd last activation is its own partner.
+  template <typename S>
+  TERN_INLINE static void segment_of_pairs(const std::byte* const (&codes)[kPanels], const std::byte* q, int64_t stride,
+                                           Sums& sum) {
+    constexpr int kPairs = (kActs + 1) / 2;
+    Int part[kPanels][kPairs][2];
+    for (auto& panel : part) {
+      for (auto& pair : panel) pair[0] = pair[1] = S::zero();
+    }
+    for (int i = 0; i < T::kSteps; i += 2) {
+      Int acts[kPairs];
+      for (int n = 0; n < kPairs; ++n) {
+        const std::byte* x = q + 2 * n * stride + 4 * i;
+        acts[n] = S::act_pair(x, 2 * n + 1 < kActs ? x + stride : x);
+      }
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) {
+        const Int rows[2] = {S::load(codes[p] + i * kVector), S::load(codes[p] + (i + 1) * kVector)};
+#pragma GCC unroll 8
+        for (int n = 0; n < kPairs; ++n) {
+          for (int h = 0; h < 2; ++h) part[p][n][h] = S::dot_pair(part[p][n][h], rows[h], acts[n]);
+        }
+      }
+    }
+    each([&](int p, int n) TERN_INLINE {
+      if (n % 2 == 0) S::unzip_pair(part[p][n / 2][0], part[p][n / 2][1]);
+      sum[p][n] = part[p][n / 2][n % 2];
+    });
   }
 
   /// total += scale * (the running sums), which start anew.

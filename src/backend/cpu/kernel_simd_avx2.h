@@ -17,6 +17,7 @@ struct Simd {
   static constexpr int kLanes = 8;
 #ifdef __AVXVNNI__
   static constexpr bool kSignedBytes = false;
+  static constexpr bool kPairs = false;
 #else
   static constexpr bool kSignedBytes = true;
 #endif

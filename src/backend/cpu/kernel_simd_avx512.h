@@ -17,6 +17,7 @@ namespace {
 struct Simd {
   static constexpr int kLanes = 16;
   static constexpr bool kSignedBytes = false;
+  static constexpr bool kPairs = false;
   static constexpr int kTilePanels = 2, kTileActs = 6;  // 12 integer + 12 float accumulators, 2 weights, 1 activation
   static constexpr int kFloatRows = 4, kFloatActs = 6;
   using Int = __m512i;

@@ -1,4 +1,4 @@
-// The vector operations of the NEON dot-product tier (kernel_simd_scalar.h says what each means): ARMv8.2 with dotprod.
+// What the NEON tiers share of the vector operations (kernel_simd_scalar.h says what each means): ARMv8.2 with dotprod.
 // sdot multiplies signed bytes, so 8-bit codes stay signed; smaller codes are the same bytes either way.
 #pragma once
 #include <arm_neon.h>
@@ -9,10 +9,9 @@
 namespace tern::cpu {
 namespace {
 
-struct Simd {
+struct Neon {
   static constexpr int kLanes = 4;
   static constexpr bool kSignedBytes = true;
-  static constexpr int kTilePanels = 4, kTileActs = 3;  // 12 integer + 12 float accumulators of 32 registers
   static constexpr int kFloatRows = 4, kFloatActs = 4;
   using Int = int32x4_t;
   using Float = float32x4_t;

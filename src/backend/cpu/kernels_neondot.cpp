@@ -1,5 +1,5 @@
 #define TERN_TIER "neondot"
-#include "backend/cpu/kernel_simd_neon.h"
+#include "backend/cpu/kernel_simd_neondot.h"
 // The vectors first: the bodies are written over them.
 #include "backend/cpu/kernel_table.inl"
 

@@ -69,9 +69,9 @@ bool machine_runs(Isa isa) noexcept {
 }
 #else
 #if defined(__aarch64__)
-constexpr const Tier* kDotTier = &kNeonDotTier;
+constexpr const Tier *kDotTier = &kNeonDotTier, *kI8mmTier = &kNeonI8mmTier;
 #else
-constexpr const Tier* kDotTier = nullptr;
+constexpr const Tier *kDotTier = nullptr, *kI8mmTier = nullptr;
 #endif
 constexpr IsaRow kIsas[] = {
     {Isa::kScalar, "scalar", &kScalarTier, "decode_scalar"},
@@ -79,12 +79,14 @@ constexpr IsaRow kIsas[] = {
     {Isa::kAvxVnni, "avxvnni", nullptr, nullptr},
     {Isa::kAvx512Vnni, "avx512vnni", nullptr, nullptr},
     {Isa::kNeonDot, "neondot", kDotTier, "decode_neondot"},
-    {Isa::kNeonI8mm, "neoni8mm", nullptr, nullptr},
+    {Isa::kNeonI8mm, "neoni8mm", kI8mmTier, "decode_neoni8mm"},
 };
 bool machine_runs(Isa isa) noexcept {
 #if defined(__aarch64__) && defined(__linux__)
-  constexpr unsigned long kDotProduct = 1ul << 20;  // HWCAP_ASIMDDP
-  if (isa == Isa::kNeonDot) return (::getauxval(AT_HWCAP) & kDotProduct) != 0;
+  constexpr unsigned long kDotProduct = 1ul << 20, kInt8Matrix = 1ul << 13;  // HWCAP_ASIMDDP, HWCAP2_I8MM
+  const bool dot = (::getauxval(AT_HWCAP) & kDotProduct) != 0;
+  if (isa == Isa::kNeonDot) return dot;
+  if (isa == Isa::kNeonI8mm) return dot && (::getauxval(AT_HWCAP2) & kInt8Matrix) != 0;
 #elif defined(__aarch64__)
   if (isa == Isa::kNeonDot) return true;  // every Apple M
 #endif
