@@ -15,9 +15,9 @@ namespace {
 
 struct Simd {
   static constexpr int kLanes = 8;
+  static constexpr bool kPairs = false;
 #ifdef __AVXVNNI__
   static constexpr bool kSignedBytes = false;
-  static constexpr bool kPairs = false;
 #else
   static constexpr bool kSignedBytes = true;
 #endif
