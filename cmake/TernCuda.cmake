@@ -5,8 +5,9 @@ if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  # Machine code from Turing to Hopper, and PTX that newer devices compile when they first load it.
-  set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90 CACHE STRING "CUDA architectures to build for")
+  # Machine code from Turing to Hopper, and PTX that newer devices compile when they first load it. 90a has the
+  # tensor-core instructions of that chip alone.
+  set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90a-real 90-virtual CACHE STRING "CUDA architectures to build for")
 endif()
 enable_language(CUDA)
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know it
