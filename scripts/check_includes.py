@@ -17,6 +17,7 @@ ALLOWED = {
     "engine": {"base", "gguf", "quant", "plan", "models", "backend", "cache", "text"},
     "synth": {"base", "gguf", "quant", "text"},
     "measure": {"base"},
+    "capi": {"base", "engine", "text", "tern"},
     "cli": {"base", "gguf", "quant", "plan", "models", "backend", "cache", "engine", "text", "synth", "measure"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.M)
