@@ -22,6 +22,7 @@ class Spm {
   void encode(std::string_view text, bool space_prefix, std::vector<int32_t>& out) const;
 
  private:
+  void read_merges(const Vocabulary& vocabulary);
   /// The symbol of one character: its token, or n_tokens + code point where it has none.
   int32_t symbol_of(char32_t code_point) const;
   /// Appends the token of a symbol, else its byte tokens, and returns false; or the unknown token (once a run), and

@@ -166,6 +166,25 @@ TEST(Spm, EncodesAMegabyteWithoutABlankInTime) {
   EXPECT_EQ(make(m).encode(std::string(1 << 20, 'a')).size(), (1u << 20) / 4);
 }
 
+TEST(Spm, LoadsATokenOfMegabytesInTime) {
+  std::string text;
+  for (uint32_t i = 0; i < 5'000'000; ++i) text += static_cast<char>('a' + i * 7919u % 23u);
+  const std::string half = text.substr(0, 2'000'000);
+  const Tokenizer t = make(spm({{"\u2581", -9}, {"a", -8}, {text, -3}, {half, -2}, {text.substr(2'000'000), -1}}));
+  EXPECT_EQ(t.n_vocab(), 5);
+  EXPECT_EQ(t.piece(2).size(), text.size());
+}
+
+TEST(Spm, MakesATokenInEveryWayThereIs) {
+  // "aba" is a+ba and ab+a; the better-scored half decides which is made first.
+  const std::vector<SpmToken> list{{"a", -9}, {"b", -9}, {"ab", -2}, {"ba", -1}, {"aba", -3}};
+  gguf::Metadata m = spm(list);
+  m.set_bool("tokenizer.ggml.add_space_prefix", false);
+  m.set_bool("tokenizer.ggml.add_bos_token", false);
+  EXPECT_EQ(make(m).encode("aba"), (std::vector<int32_t>{4}));
+  EXPECT_EQ(make(m).encode("abba"), (std::vector<int32_t>{2, 3}));
+}
+
 TEST(SpecialTokens, AreTextUnlessAskedForButUserDefinedOnesAlwaysCut) {
   const Tokenizer t =
       make(byte_level({}, {{"<|im_start|>", TokenType::kControl}, {"<think>", TokenType::kUserDefined}}));
