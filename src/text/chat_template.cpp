@@ -14,6 +14,8 @@ constexpr std::string_view kProbeKey = "tern_probe";
 const Json kProbeArguments = {{"tern_probe", 41}};
 constexpr std::string_view kProbeJson = R"({"tern_probe": 41})";
 constexpr std::string_view kProbeRepr = "{'tern_probe'";
+// Six renderings of three short messages: together they may take what one of a user's may.
+constexpr jinja::Limits kProbeLimits{.memory = jinja::Limits{}.memory / 8, .work = jinja::Limits{}.work / 8};
 
 // Calls `convert` on the arguments of every tool call.
 template <typename Convert>
@@ -77,6 +79,8 @@ std::string ChatTemplate::render_as_given(const Json& messages, const RenderOpti
 // A conversation with one tool call, with and without text beside it: some templates refuse one or drop the call. The
 // first rendering that shows the call, or nothing.
 std::optional<std::string> ChatTemplate::probe(const Json& arguments) const {
+  ChatTemplate probed = *this;
+  probed.template_ = template_.limited_to(kProbeLimits);
   const Json function = {{"name", "probe"}, {"arguments", arguments}};
   const Json call = {{"id", "call00001"}, {"type", "function"}, {"function", function}};
   const Json parameters = {{"type", "object"}, {"properties", {{"x", {{"type", "integer"}, {"description", "x"}}}}}};
@@ -89,7 +93,7 @@ std::optional<std::string> ChatTemplate::probe(const Json& arguments) const {
                      {{"role", "assistant"}, {"content", content}, {"tool_calls", Json::array({call})}},
                      {{"role", "tool"}, {"tool_call_id", "call00001"}, {"name", "probe"}, {"content", "x"}}});
     try {
-      std::string text = render_as_given(messages, options);
+      std::string text = probed.render_as_given(messages, options);
       if (text.find(kProbeKey) != text.npos) return text;
     } catch (const Error&) {
       // A template that refuses this conversation takes no arguments of this kind, which is what is asked.

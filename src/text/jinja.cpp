@@ -10,7 +10,6 @@ namespace tern::text::jinja {
 
 struct Program {
   Block body;
-  Limits limits;
 };
 
 namespace {
@@ -57,15 +56,22 @@ Value from_json(Heap& heap, const Json& json, int depth = 0) {
 Template Template::parse(std::string_view source, const Limits& limits) {
   try {
     Template out;
-    out.program_ = std::make_shared<const Program>(Program{jinja::parse(source, limits), limits});
+    out.program_ = std::make_shared<const Program>(Program{jinja::parse(source, limits)});
+    out.limits_ = limits;
     return out;
   } catch (const SyntaxFailure& e) {
     fail(e.code(), "chat template, line {}: {}", e.line(), e.what());
   }
 }
 
+Template Template::limited_to(const Limits& limits) const {
+  Template out = *this;
+  out.limits_ = limits;
+  return out;
+}
+
 std::string Template::render(const Json& variables, std::chrono::system_clock::time_point now) const {
-  Heap heap(program_->limits);
+  Heap heap(limits_);
   Dict* globals = heap.dict();
   Interp interp(heap, globals, now);
   try {

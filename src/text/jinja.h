@@ -23,6 +23,9 @@ class Template {
   /// Throws tern::Error{kBadFile} with the line of what is no Jinja.
   static Template parse(std::string_view source, const Limits& limits = {});
 
+  /// The same template under other limits.
+  Template limited_to(const Limits& limits) const;
+
   /// `variables` (an object) are the template's global names; objects keep the order of their keys. Strings that are
   /// not UTF-8 get U+FFFD where they are not. Throws tern::Error with the line: kInvalidArgument when the template
   /// fails on these variables, kUnsupported for what this evaluator does not know or a limit that was hit,
@@ -31,6 +34,7 @@ class Template {
 
  private:
   std::shared_ptr<const Program> program_;
+  Limits limits_;
 };
 
 /// json.dumps(value, ensure_ascii=False): how Python, and so every chat template, spells JSON.

@@ -92,9 +92,11 @@ const Builtin* find_test(std::string_view name) {
 
 Value call_builtin(Interp& interp, const Builtin& builtin, Args& args) {
   // Every built-in is linear in its text arguments; what it makes is paid for where it is made.
-  for (const Value& value : args.positional) {
-    if (const Text* text = value.text()) interp.heap().work(text->bytes.size() / 64);
-  }
+  const auto pay = [&](const Value& value) {
+    if (const Text* text = value.text()) interp.heap().touch(text->bytes.size());
+  };
+  for (const Value& value : args.positional) pay(value);
+  for (const auto& [name, value] : args.named) pay(value);
   Bound bound(interp, builtin, args);
   return builtin.call(bound);
 }

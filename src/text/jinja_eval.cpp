@@ -97,9 +97,9 @@ Range slice_range(std::int64_t size, const Value& start, const Value& stop, cons
 }
 
 Value slice_text(Heap& heap, const Text& text, const Range& r) {
-  heap.work(text.bytes.size() / 64);
+  heap.touch(text.bytes.size());
   std::string out;
-  if (text.ascii || r.count == 0) {
+  if (text.ascii() || r.count == 0) {
     for (std::int64_t i = 0; i < r.count; ++i) out += text.bytes[static_cast<std::size_t>(r.start + i * r.step)];
     if (r.step == 1) return heap.str(std::move(out), text.markup);
   } else if (r.step == 1) {
@@ -122,9 +122,9 @@ Value index_text(Heap& heap, const Text& text, Int index) {
   const auto size = static_cast<Int>(length(text));
   if (index < 0) index += size;
   if (index < 0 || index >= size) return undefined("a string has no character at that index");
-  heap.work(text.ascii ? 0 : text.bytes.size() / 64);
+  heap.touch(text.ascii() ? 0 : text.bytes.size());
   std::size_t pos =
-      text.ascii ? static_cast<std::size_t>(index) : char_offset(text.bytes, static_cast<std::size_t>(index));
+      text.ascii() ? static_cast<std::size_t>(index) : char_offset(text.bytes, static_cast<std::size_t>(index));
   const std::size_t start = pos;
   next_char(text.bytes, pos);
   return heap.str(text.bytes.substr(start, pos - start), text.markup);
@@ -259,7 +259,7 @@ Value Interp::eval_slice(const Value& value, const Expr& slice) {
 bool Interp::contains(const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
     if (!item.text()) raise("'in' a string needs a string, got a value of type '{}'", type_name(item));
-    heap_.work(text->bytes.size() / 64);
+    heap_.touch(text->bytes.size());
     return find_text(text->bytes, item.text()->bytes) != std::string::npos;
   }
   if (Dict* dict = container.dict(); dict && !dict->is_namespace) {

@@ -149,6 +149,7 @@ Interp::Flow Interp::loop_over(const Stmt& s, const Value& iterable, std::size_t
   bool completed_one = false;
   // By index: a list that the body appends to is visited to its new end.
   for (; loop->index < items->items.size(); ++loop->index) {
+    heap_.work(2);  // also where the body is empty
     const InnerScope inner(heap_, &scope_, scope_);
     scope_->set("loop", loop);
     assign(*s.targets[0], Value(items->items[loop->index]));

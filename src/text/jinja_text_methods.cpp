@@ -32,7 +32,7 @@ template <bool kLeft, bool kRight>
 Value stripped(Bound& b) {
   const bool has_chars = given(b, 1);
   const std::string chars = has_chars ? b.text(1) : std::string();
-  b.heap.work(self(b).bytes.size() * chars.size() / 64);
+  b.heap.touch(self(b).bytes.size() * chars.size());
   return like_self(b, std::string(strip(self(b).bytes, has_chars ? &chars : nullptr, kLeft, kRight)));
 }
 
@@ -49,7 +49,7 @@ Value split(Bound& b) {
   if (!given(b, 1)) return list_of(b, split_space(text, limit, kFromRight));
   const std::string separator = b.text(1);
   if (separator.empty()) raise("split() needs a separator that is not empty");
-  if (kFromRight) b.heap.work(text.size() * separator.size() / 64);
+  if (kFromRight) b.heap.touch(text.size() * separator.size());
   return list_of(b, split_at(text, separator, limit, kFromRight));
 }
 
@@ -58,7 +58,7 @@ Value partition(Bound& b) {
   const std::string& text = self(b).bytes;
   const std::string separator = b.text(1);
   if (separator.empty()) raise("partition() needs a separator that is not empty");
-  if (kFromRight) b.heap.work(text.size() * separator.size() / 64);
+  if (kFromRight) b.heap.touch(text.size() * separator.size());
   const auto parts = split_at(text, separator, 1, kFromRight);
   if (parts.size() == 2) return list_of(b, {parts[0], separator, parts[1]}, List::Kind::kTuple);
   if (kFromRight) return list_of(b, {"", "", text}, List::Kind::kTuple);
@@ -110,7 +110,7 @@ std::int64_t position_of(Bound& b) {
   const Part part = part_of(b);
   const std::string& wanted = b.text(1);
   if (!part.valid) return -1;
-  if (kFromRight) b.heap.work(part.text.size() * wanted.size() / 64);
+  if (kFromRight) b.heap.touch(part.text.size() * wanted.size());
   const std::size_t at = kFromRight ? part.text.rfind(wanted) : find_text(part.text, wanted);
   return at == part.text.npos ? -1 : part.before + static_cast<std::int64_t>(char_count(part.text.substr(0, at)));
 }

@@ -35,7 +35,7 @@ class Walk {
   void append_dict(std::string& out, const Dict& dict, int depth);
   bool equal_texts(const Text& a, const Text& b) {
     if (a.bytes.size() != b.bytes.size()) return false;
-    heap_.work(a.bytes.size() / 64);
+    heap_.touch(a.bytes.size());
     return a.bytes == b.bytes;
   }
   bool equal_lists(const List& a, const List& b, int depth);
@@ -164,7 +164,7 @@ int Walk::compare(const Value& a, const Value& b, int depth) {
   if (const Undefined* u = a.get<Undefined>()) raise("{}", *u->what);
   if (const Undefined* u = b.get<Undefined>()) raise("{}", *u->what);
   if (a.text() && b.text()) {
-    heap_.work(std::min(a.text()->bytes.size(), b.text()->bytes.size()) / 64);
+    heap_.touch(std::min(a.text()->bytes.size(), b.text()->bytes.size()));
     return sign(a.text()->bytes.compare(b.text()->bytes), 0);
   }
   const List* v = a.list();
@@ -234,9 +234,9 @@ const Value* Scope::find(std::string_view name) const {
 Value Heap::str(std::string bytes, bool markup) {
   touch(bytes.size());
   reserve(bytes.size());
-  const bool ascii = std::none_of(bytes.begin(), bytes.end(), [](char c) { return static_cast<signed char>(c) < 0; });
+  const std::size_t chars = char_count(bytes);
   text_bytes_ += bytes.size() + sizeof(Text);
-  return Value(Str(new Text{std::move(bytes), ascii, markup, &text_bytes_}));
+  return Value(Str(new Text{std::move(bytes), chars, markup, &text_bytes_}));
 }
 
 List* Heap::list(std::vector<Value> items, List::Kind kind) {
@@ -300,8 +300,8 @@ void Heap::out_of_work() const {
 }
 
 Value constant(std::string bytes) {
-  const bool ascii = std::none_of(bytes.begin(), bytes.end(), [](char c) { return static_cast<signed char>(c) < 0; });
-  return Value(Str(new Text{std::move(bytes), ascii, false, nullptr}));
+  const std::size_t chars = char_count(bytes);
+  return Value(Str(new Text{std::move(bytes), chars, false, nullptr}));
 }
 
 Value undefined(std::string what) {
@@ -384,7 +384,7 @@ std::string to_str(Heap& heap, const Value& value) {
 }
 
 std::size_t length(const Text& text) {
-  return text.ascii ? text.bytes.size() : char_count(text.bytes);
+  return text.chars;
 }
 
 std::size_t length(const Value& value) {

@@ -43,9 +43,10 @@ template <typename... Args>
 
 struct Text {
   std::string bytes;   // UTF-8
-  bool ascii;          // one byte a character
+  std::size_t chars;   // counted once: a template may ask for it in a loop
   bool markup;         // the result of |safe or |escape: joining it to a plain string escapes that string
   std::size_t* meter;  // live bytes of the Heap that paid for it; null for a constant of the template
+  bool ascii() const { return chars == bytes.size(); }
   ~Text();
 };
 using Str = std::shared_ptr<const Text>;
@@ -194,7 +195,7 @@ class Heap {
     work_ += units;
     if (work_ > limits_.work) out_of_work();
   }
-  void touch(std::size_t bytes) { work(1 + bytes / 64); }
+  void touch(std::size_t bytes) { work(1 + bytes / kTextUnit); }
   /// Fails when `bytes` more would not fit: call it before building something large.
   void reserve(std::size_t bytes) const;
   const Limits& limits() const noexcept { return limits_; }

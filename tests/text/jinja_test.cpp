@@ -94,11 +94,14 @@ TEST(Jinja, ATemplateThatNeverEndsIsStopped) {
   const Limits small{.work = 1'000'000};
   const std::string stopped = code(ErrorCode::kUnsupported) + "1: the template did not finish within 1000000 steps";
   const std::string three_loops =
-      "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor "
+      "{% for a in range(300) %}{% for b in range(300) %}{% for c in range(300) %}{% endfor %}{% endfor %}{% endfor "
       "%}";
   EXPECT_TRUE(error_of(three_loops, {}, small).starts_with(stopped));
   EXPECT_TRUE(error_of("{% set l = [1] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}", {}, small)
                   .starts_with(stopped));
+  EXPECT_TRUE(
+      error_of("{% set l = range(9999)|list %}{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}", {}, small)
+          .starts_with(stopped));
   // Comparing values that share their parts takes time that their size does not show.
   const std::string shared =
       "{% set a = namespace(x=[1]) %}{% set b = namespace(x=[1]) %}{% for i in range(90) %}"
@@ -128,6 +131,63 @@ TEST(Jinja, ATemplateThatEatsMemoryIsStopped) {
            "n.x }}",
        }) {
     EXPECT_TRUE(error_of(source, {}, small).starts_with(stopped)) << source << "\n" << error_of(source, {}, small);
+  }
+}
+
+TEST(Jinja, NoBuiltinWorksForLongUnpaid) {
+  const Limits small{.memory = std::size_t{16} << 20, .work = 300'000};
+  for (const char* body : {
+           "w[9999999]",
+           "w|length ~ w",
+           "'ab'|truncate(1, end=s)",
+           "s.replace('x', 'yy')",
+           "s[::-1]",
+           "s[::2]",
+           "s[500000]",
+           "w[::-1]",
+           "w[500000]",
+           "w|upper",
+           "w|title",
+           "s.split('x')",
+           "s.split()",
+           "s.splitlines()",
+           "s|trim",
+           "s|escape",
+           "s|indent(4)",
+           "s|tojson",
+           "('x' * 400000 ~ 'b') in s",
+           "s.find('x' * 400000 ~ 'b')",
+           "s.count('x' * 400000 ~ 'b')",
+           "s.rfind('b' ~ 'x' * 400000)",
+           "s.strip('abcdefghijklmnopqrstuvwxyz')",
+           "s ~ s",
+           "s == s ~ ''",
+           "{s: 1}",
+           "l|join(',')",
+           "l|sort",
+           "l|unique|list",
+           "l[::-1]",
+           "99999 in l",
+           "l|tojson",
+           "l|string",
+           "l + l",
+           "l == l + []",
+           "l|batch(2)|list",
+           "l|map('string')|list",
+           "l|select('odd')|list",
+           "l|sum",
+           "l|max",
+           "'%1000000d' % i",
+           "'{:>1000000}'.format(i)",
+           "[s] * 10 == [s ~ ''] * 10",
+       }) {
+    const std::string source =
+        "{% set s = 'x' * 1000000 %}{% set w = '\u00e9' * 500000 %}{% set l = range(9999)|list "
+        "%}{% for i in range(99999) %}{% set t = " +
+        std::string(body) + " %}{% endfor %}";
+    const std::string error = error_of(source, {}, small);
+    EXPECT_TRUE(error.find("did not finish within") != error.npos || error.find("needs more than") != error.npos)
+        << body << ": " << error;
   }
 }
 
