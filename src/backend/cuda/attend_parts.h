@@ -22,6 +22,8 @@ inline __device__ int first_page_of(int32_t pages, int part, int parts) {
   return static_cast<int32_t>(static_cast<int64_t>(pages) * part / parts);
 }
 
+constexpr int kMostHeads = 16;  // query heads that a block takes
+
 /// Sum of values weighted with exp2(score - top), not divided by the total of the weights.
 struct Partial {
   float top = -INFINITY, total = 0, value = 0;
@@ -68,18 +70,37 @@ __device__ void finish_row(const RowPart& r, SumOf sum_of) {
   __syncthreads();
   if (!last) return;
   __threadfence();
-  for (int i = threadIdx.x; i < r.heads * dim; i += blockDim.x) {
-    const int h = i / dim, d = i % dim;
-    const float* const from = scratch + h * r.most_parts * stride;
-    Partial sum;
-    for (int p = 0; p < r.parts; ++p) sum.top = fmaxf(sum.top, __ldcg(from + p * stride + dim));
-#pragma unroll 4
-    for (int p = 0; p < r.parts; ++p) {
-      const float w = weight_of(__ldcg(from + p * stride + dim), sum.top);
-      sum.total += w * __ldcg(from + p * stride + dim + 1);
-      sum.value += w * __ldcg(from + p * stride + d);
+  // What every part weighs, found once: part p of head h at [h * parts + p].
+  __shared__ float weights[kMostHeads * kMostParts];
+  const int pairs = r.heads * r.parts;
+  for (int i = threadIdx.x; i < pairs; i += blockDim.x)
+    weights[i] = __ldcg(scratch + (i / r.parts * r.most_parts + i % r.parts) * stride + dim);
+  __syncthreads();
+  for (int h = threadIdx.x / 32; h < r.heads; h += blockDim.x / 32) {
+    const int lane = threadIdx.x % 32;
+    float top = -INFINITY, total = 0;
+    for (int p = lane; p < r.parts; p += 32) top = fmaxf(top, weights[h * r.parts + p]);
+    for (int other = 16; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, other));
+    for (int p = lane; p < r.parts; p += 32) {
+      float& w = weights[h * r.parts + p];
+      w = weight_of(w, top);
+      total += w * __ldcg(scratch + (h * r.most_parts + p) * stride + dim + 1);
     }
-    r.out[(first + h) * dim + d] = sum.value / sum.total;
+    for (int other = 16; other > 0; other /= 2) total += __shfl_xor_sync(~0u, total, other);
+    for (int p = lane; p < r.parts; p += 32) weights[h * r.parts + p] /= total;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < r.heads * dim / 2; i += blockDim.x) {
+    const int h = i / (dim / 2), d = i % (dim / 2) * 2;
+    const float* const from = scratch + h * r.most_parts * stride + d;
+    float2 value{0, 0};
+#pragma unroll 8
+    for (int p = 0; p < r.parts; ++p) {
+      const float w = weights[h * r.parts + p];
+      const float2 v = __ldcg(reinterpret_cast<const float2*>(from + p * stride));
+      value = {value.x + w * v.x, value.y + w * v.y};
+    }
+    *reinterpret_cast<float2*>(r.out + (first + h) * dim + d) = value;
   }
 }
 

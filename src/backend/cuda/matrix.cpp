@@ -30,6 +30,7 @@ const FormatKernels kTable[] = {
 constexpr size_t kAlign = 256;
 constexpr size_t kPieceBytes = 32 << 20;  // of the file that is staged at a time
 constexpr int64_t kPieceRows = 1 << 16;   // tiles of a piece fit a grid
+constexpr int64_t kMostActs = 128;        // act rows of a block: it copies the scales of all of them, were there fewer
 constexpr int64_t kPadColumns = 512;      // zeros behind a rounded row: the widest unit reads up to 512 columns further
 constexpr int64_t kMostGrid = 65535;      // of the second dimension
 
@@ -82,9 +83,10 @@ Parts parts(const Prepared& p) {
   };
   ActView v;
   v.q_stride = q_stride;
-  v.q = reinterpret_cast<const int8_t*>(take(p.capacity * q_stride));
-  v.scales =
-      reinterpret_cast<const float*>(take(p.capacity * q_stride / (p.rule == Activation::kI8x32 ? 32 : 128) * 4));
+  v.stride = round_up(p.capacity, int64_t{8});
+  const int64_t scale_columns = p.rule == Activation::kI8x32 ? 32 : 128;
+  v.q = reinterpret_cast<const int8_t*>(take(v.stride * q_stride));
+  v.scales = reinterpret_cast<const float*>(take((v.stride * q_stride / scale_columns + kMostActs) * 4));
   v.sums = reinterpret_cast<const int32_t*>(take(p.capacity * q_stride / 128 * 4));
   if (p.rule == Activation::kI8Row) v.multipliers = reinterpret_cast<const float*>(take(p.capacity * 4));
   return {v, at};
@@ -121,11 +123,14 @@ struct Rows {
   int64_t pairs_per_act = 1;
 };
 
-void multiply_floats(cudaStream_t stream, const Product& p, const Prepared& x, const Rows& rows) {
+/// `other`: a second product with a float weight of the same extents, or none.
+void multiply_floats(cudaStream_t stream, const Product& p, const Prepared& x, const Rows& rows,
+                     const Product* other = nullptr) {
   const Extents e = extents(p.w->shape);
   const int64_t piece = rows.ids ? kMostGrid / rows.pairs_per_act * rows.pairs_per_act : rows.count;
   for (int64_t first = 0; first < rows.count; first += piece) {
     FloatArgs args{.target = target_of(p, e),
+                   .other = other ? target_of(*other, e) : Target{},
                    .cols = x.cols,
                    .row_bytes = e.row,
                    .units = static_cast<int>(e.units),
@@ -260,6 +265,7 @@ void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rota
     args.scales = const_cast<float*>(v.scales);
     args.sums = const_cast<int32_t*>(v.sums);
     args.q_stride = v.q_stride;
+    args.stride = v.stride;
     args.multipliers = const_cast<float*>(v.multipliers);
     args.group = v.multipliers ? 0 : static_cast<int>(quant::activation_group(to.rule, to.cols));
     args.lane_order = rows <= kMatvecRows;
@@ -277,7 +283,13 @@ void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, con
 
 void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows) {
   if (x.rule == Activation::kF32) {
-    for (const Product& p : products) multiply_floats(stream, p, x, {.count = rows});
+    for (size_t i = 0; i < products.size(); ++i) {
+      const MatrixShape& shape = products[i].w->shape;
+      const bool pair = i + 1 < products.size() && kernels_of(shape.type).unit == 0 && rows <= kMostGrid &&
+                        products[i + 1].w->shape.type == shape.type && products[i + 1].w->shape.rows == shape.rows;
+      multiply_floats(stream, products[i], x, {.count = rows}, pair ? &products[i + 1] : nullptr);
+      i += pair;
+    }
     return;
   }
   for_each_layout(products, x, [&](const FormatKernels& kernels, ProductArgs& args) {

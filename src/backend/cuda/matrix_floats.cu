@@ -32,13 +32,15 @@ __device__ __forceinline__ void widen(uint4 v, float (&f)[8], __nv_bfloat16) {
 /// together.
 template <typename T, int kActs>
 __global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant__ FloatArgs p, bool together) {
+  begin_kernel();
   constexpr int kValues = 16 / sizeof(T);
+  const Target& target = blockIdx.z == 0 ? p.target : p.other;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int64_t row = together ? blockIdx.x : static_cast<int64_t>(blockIdx.x) * kWarps + warp;
   const int64_t first = static_cast<int64_t>(blockIdx.y) * kActs;
   const int acts = static_cast<int>(p.rows - first < kActs ? p.rows - first : kActs);
-  const bool exists = row < p.target.rows;
-  const uint8_t* w = p.target.w + (p.ids ? p.ids[first] * p.target.expert_bytes : 0) + (exists ? row : 0) * p.row_bytes;
+  const bool exists = row < target.rows;
+  const uint8_t* w = target.w + (p.ids ? p.ids[first] * target.expert_bytes : 0) + (exists ? row : 0) * p.row_bytes;
   const float* x = p.x + first / p.pairs_per_act * p.cols;
   float sum[kActs] = {};
   const int64_t step = together ? kWarps * 32 : 32;
@@ -76,9 +78,8 @@ __global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant
   if (a >= acts || !exists) return;
   float v = sums[together ? 0 : warp][a];
   for (int k = 1; together && k < kWarps; ++k) v += sums[k][a];
-  const int64_t at = (first + a) * p.target.rows + row;
-  p.target.out[at] = v * p.target.scale + (p.target.bias ? p.target.bias[row] : 0.0f) +
-                     (p.target.add ? p.target.add[at] : 0.0f);
+  const int64_t at = (first + a) * target.rows + row;
+  target.out[at] = v * target.scale + (target.bias ? target.bias[row] : 0.0f) + (target.add ? target.add[at] : 0.0f);
 }
 
 template <typename T>
@@ -86,13 +87,8 @@ void launch_rows(cudaStream_t stream, const FloatArgs& p) {
   const bool together = p.target.rows < kManyRows;
   constexpr int kActs = 8;
   const bool one = p.rows == 1 || p.ids;
-  const dim3 grid(blocks(p.target.rows, together ? 1 : kWarps), blocks(p.rows, one ? 1 : kActs));
-  if (one) {
-    rows_kernel<T, 1><<<grid, kWarps * 32, 0, stream>>>(p, together);
-  } else {
-    rows_kernel<T, kActs><<<grid, kWarps * 32, 0, stream>>>(p, together);
-  }
-  launched("float rows");
+  const dim3 grid(blocks(p.target.rows, together ? 1 : kWarps), blocks(p.rows, one ? 1 : kActs), p.other.w ? 2 : 1);
+  launch("float rows", one ? rows_kernel<T, 1> : rows_kernel<T, kActs>, grid, kWarps * 32, 0, stream, p, together);
 }
 
 template <typename T>

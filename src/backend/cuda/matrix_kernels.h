@@ -15,15 +15,15 @@ constexpr int kMatvecRows = 32;
 /// Act rows (or pairs of one expert) that a block of the tiled product takes.
 constexpr int kActTile = 64;
 
-/// A Prepared, taken apart. Chunks are 128 columns; padding up to q_stride is zeros. Up to kMatvecRows rows it is in row
-/// order, q as lanes want it; beyond that in tile order: eight rows together, chunk after chunk.
+/// A Prepared, taken apart. Chunks are 128 columns; padding up to q_stride is zeros. Up to kMatvecRows rows it is in
+/// row order, q as lanes want it; beyond that in tile order: eight rows together, chunk after chunk.
 struct ActView {
   const int8_t* q = nullptr;  // row order: [rows][q_stride], columns of a chunk at act_position; tile order: act_piece
   int64_t q_stride = 0;
-  const float* scales = nullptr;  // of 32 columns: [rows][q_stride / 32]; otherwise of chunks (row rule: ones), row order:
-                                  // [rows][q_stride / 128], tile order: [q_stride / 128][stride]
+  const float* scales = nullptr;  // of 32 columns: [rows][q_stride / 32]; otherwise of chunks (row rule: ones), row
+                                  // order: [rows][q_stride / 128], tile order: [q_stride / 128][stride]
   int64_t stride = 0;
-  const int32_t* sums = nullptr;  // row order: [rows][q_stride / 128]: sum of the integers of a chunk
+  const int32_t* sums = nullptr;       // row order: [rows][q_stride / 128]: sum of the integers of a chunk
   const float* multipliers = nullptr;  // [rows]: s of the row rule; nullptr otherwise
 };
 
@@ -32,8 +32,8 @@ __host__ __device__ constexpr int act_position(int c) {
   return c % 16 / 4 * 32 + c / 32 * 8 + c % 32 / 16 * 4 + c % 4;
 }
 
-/// Tile order: where the 16 bytes `piece` of chunk `chunk` of a row stand. Pieces are exchanged within eight rows, which
-/// puts them into different banks of shared memory and is what warpgroup products want.
+/// Tile order: where the 16 bytes `piece` of chunk `chunk` of a row stand. Pieces are exchanged within eight rows,
+/// which puts them into different banks of shared memory and is what warpgroup products want.
 __host__ __device__ constexpr int64_t act_piece(int64_t row, int64_t chunk, int piece, int64_t q_stride) {
   return row / 8 * 8 * q_stride + chunk * 1024 + row % 8 * 128 + (piece ^ static_cast<int>(row % 8)) * 16;
 }
@@ -67,6 +67,7 @@ struct ProductArgs {
 /// Float weights and unrounded activations.
 struct FloatArgs {
   Target target;
+  Target other;  // of float formats: a second weight of the same extents, or none
   int64_t cols = 0;
   int64_t row_bytes = 0;  // of float formats
   int units = 0;          // of integer layouts

@@ -184,9 +184,15 @@ __device__ void store(const PrepareArgs& p, int64_t row, int col, const Four& x,
   }
   for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
   if (col >= p.q_stride) return;
-  const int at = p.lane_order ? col / 128 * 128 + act_position(col % 128) : col;
-  *reinterpret_cast<uint32_t*>(p.q + row * p.q_stride + at) = packed;
+  const int64_t at = p.lane_order ? row * p.q_stride + col / 128 * 128 + act_position(col % 128)
+                                  : act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16;
+  *reinterpret_cast<uint32_t*>(p.q + at) = packed;
   if (threadIdx.x % 32 == 0) p.sums[(row * p.q_stride + col) / 128] = sum;
+}
+
+__device__ int64_t scale_place(const PrepareArgs& p, int64_t row, int col) {
+  if (p.group == 32) return (row * p.q_stride + col) / 32;
+  return p.lane_order ? (row * p.q_stride + col) / 128 : col / 128 * p.stride + row;
 }
 
 /// Rounds four columns a thread under a scale a group of columns.
@@ -203,9 +209,7 @@ __device__ void round_span(const PrepareArgs& p, int64_t row, int col, const Fou
   const float d = __fdiv_rn(amax, 127.0f);
   store(p, row, col, x, zero ? 0.0f : __fdiv_rn(127.0f, amax));
   if (col < p.q_stride && threadIdx.x % (p.group == 32 ? 8 : 32) == 0) {
-    p.scales[(row * p.q_stride + col) / (p.group == 32 ? 32 : 128)] = zero            ? 0.0f
-                                                                      : p.group == 32 ? quant::half_scale(d)
-                                                                                      : d;
+    p.scales[scale_place(p, row, col)] = zero ? 0.0f : p.group == 32 ? quant::half_scale(d) : d;
   }
 }
 
@@ -257,7 +261,7 @@ __global__ void __launch_bounds__(1024) prepare_row_kernel(const __grid_constant
   for (int at = 0; at < p.q_stride; at += span) {
     const int col = at + static_cast<int>(threadIdx.x) * 4;
     store(p, row, col, load_span(p, row, col, factor, read_constants(p, col), shared), multiplier);
-    if (col < p.q_stride && threadIdx.x % 32 == 0) p.scales[(row * p.q_stride + col) / 128] = 1.0f;
+    if (col < p.q_stride && threadIdx.x % 32 == 0) p.scales[scale_place(p, row, col)] = 1.0f;
     __syncthreads();
   }
 }

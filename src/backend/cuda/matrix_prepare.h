@@ -21,9 +21,9 @@ struct PrepareArgs {
   float* scales = nullptr;
   int32_t* sums = nullptr;
   float* multipliers = nullptr;
-  int64_t q_stride = 0;
+  int64_t q_stride = 0, stride = 0;
   int group = 0;
-  bool lane_order = false;  // columns of a chunk at act_position
+  bool lane_order = false;  // row order of ActView, otherwise tile order
   // Unrounded: f32 [rows][cols]. Exactly one of q and out is set.
   float* out = nullptr;
 };

@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(128) floats_kernel(const __grid_constant__ Flo
   if (r >= rows || out_row >= p.target.rows) return;
   const float v = sums[0][r][row] + sums[1][r][row] + sums[2][r][row] + sums[3][r][row];
   p.target.out[(first + r) * p.target.rows + out_row] =
-      v * p.target.scale + (p.target.bias ? p.target.bias[out_row] : 0);
+      v * p.target.scale + (p.target.bias ? p.target.bias[out_row] : 0) +
+      (p.target.add ? p.target.add[(first + r) * p.target.rows + out_row] : 0);
 }
 
 template <TensorType kType>

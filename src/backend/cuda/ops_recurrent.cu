@@ -109,12 +109,8 @@ __device__ float lanes_sum(float v) {
   for (int lane = kLanes / 2; lane > 0; lane /= 2) v += __shfl_xor_sync(~0u, v, lane);
   return v;
 }
-__device__ float warp_sum(float v) {
-  for (int other = 16; other > 0; other /= 2) v += __shfl_xor_sync(~0u, v, other);
-  return v;
-}
-__device__ double softplus(double x) {
-  return x > 20 ? x : log1p(exp(x));
+__device__ float softplus(float x) {
+  return x > 20 ? x : log1pf(expf(x));
 }
 __device__ float dot(const float4& a, const float4& b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
@@ -156,34 +152,45 @@ __device__ void load_stage(DeltaStage<kWidth>& stage, const DeltaArgs& a, int64_
   copy_async_commit();
   if (threadIdx.x < tokens) {
     const int64_t at = (first + threadIdx.x) * a.v_heads + head;
-    stage.decays[threadIdx.x] =
-        static_cast<float>(exp(a.a[head] * softplus(static_cast<double>(a.alpha[at]) + a.dt[head])));
+    stage.decays[threadIdx.x] = expf(a.a[head] * softplus(a.alpha[at] + a.dt[head]));
     stage.betas[threadIdx.x] = sigmoid(a.beta[at]);
   }
 }
 
-/// Keys and queries that have arrived, a warp a token: l2_norm of both where asked for, and their product.
+/// Keys and queries that have arrived, kTogether tokens a warp at a time: l2_norm of both where asked for, and their
+/// product.
 template <int kWidth>
 __device__ void prepare_stage(DeltaStage<kWidth>& stage, const DeltaArgs& a, int tokens) {
-  for (int t = threadIdx.x / 32; t < tokens; t += kDeltaThreads / 32) {
-    float4 *const k = stage.keys[t], *const q = stage.queries[t];
-    float kk = 0, qq = 0, kq = 0;
-    for (int c = threadIdx.x % 32; c < kWidth / 4; c += 32) {
-      kk += dot(k[c], k[c]);
-      qq += dot(q[c], q[c]);
-      kq += dot(k[c], q[c]);
-    }
-    kq = warp_sum(kq);
-    if (a.normalise) {
-      const float k_factor = 1.0f / fmaxf(sqrtf(warp_sum(kk)), a.eps);
-      const float q_factor = 1.0f / fmaxf(sqrtf(warp_sum(qq)), a.eps);
-      for (int c = threadIdx.x % 32; c < kWidth / 4; c += 32) {
-        k[c] = {k[c].x * k_factor, k[c].y * k_factor, k[c].z * k_factor, k[c].w * k_factor};
-        q[c] = {q[c].x * q_factor, q[c].y * q_factor, q[c].z * q_factor, q[c].w * q_factor};
+  constexpr int kTogether = 4, kPieces = (kWidth / 4 + 31) / 32;
+  const int lane = threadIdx.x % 32;
+  for (int begin = threadIdx.x / 32 * kTogether; begin < tokens; begin += kDeltaThreads / 32 * kTogether) {
+    float sums[kTogether][3] = {};  // k k, q q, k q
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      for (int c = lane; c < kWidth / 4; c += 32) {
+        const float4 k = stage.keys[begin + i][c], q = stage.queries[begin + i][c];
+        sums[i][0] += dot(k, k);
+        sums[i][1] += dot(q, q);
+        sums[i][2] += dot(k, q);
       }
-      kq *= k_factor * q_factor;
     }
-    if (threadIdx.x % 32 == 0) stage.products[t] = kq;
+    for (int other = 16; other > 0; other /= 2) {
+#pragma unroll
+      for (int i = 0; i < kTogether * 3; ++i) sums[i / 3][i % 3] += __shfl_xor_sync(~0u, sums[i / 3][i % 3], other);
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const float k_factor = a.normalise ? 1.0f / fmaxf(sqrtf(sums[i][0]), a.eps) : 1.0f;
+      const float q_factor = a.normalise ? 1.0f / fmaxf(sqrtf(sums[i][1]), a.eps) : 1.0f;
+      for (int j = 0; a.normalise && j < kPieces; ++j) {
+        const int c = lane + 32 * j;
+        if (c >= kWidth / 4) break;
+        float4 &k = stage.keys[begin + i][c], &q = stage.queries[begin + i][c];
+        k = {k.x * k_factor, k.y * k_factor, k.z * k_factor, k.w * k_factor};
+        q = {q.x * q_factor, q.y * q_factor, q.z * q_factor, q.w * q_factor};
+      }
+      if (lane == 0) stage.products[begin + i] = sums[i][2] * k_factor * q_factor;
+    }
   }
 }
 
