@@ -42,48 +42,29 @@ __device__ __forceinline__ void fold_part(const typename L::Frag& w, const float
 #endif
 
 #ifdef TERN_WGMMA
-/// The stages of a block, filled by its first warp as all warps give them back.
-template <typename Stage, int kWarps>
-struct StageFeed {
-  static constexpr int kGroups = Stage::kActs / 8;
-  const ProductArgs& p;
-  Stage* stages;
-  uint64_t *full, *empty;
-  int first, chunks, lane;
-
-  __device__ void init() const {
-    for (int i = 0; i < kWgmmaStages; ++i) init_barrier(&full[i], 1), init_barrier(&empty[i], kWarps);
-    fence_barriers();
-  }
-  /// Starts copying a chunk, once the one that was in its stage has been used; all lanes together.
-  __device__ __forceinline__ void start(int chunk) const {
-    if (chunk >= chunks) return;
+/// Copies the chunks of a block's activations into the stages, as each is given back: one thread, all of the time.
+template <typename Stage>
+__device__ __forceinline__ void feed_stages(const ProductArgs& p, Stage* stages, uint64_t* full, uint64_t* empty,
+                                            int first, int chunks) {
+  const int groups = (p.rows + 7) / 8;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
     const int slot = chunk % kWgmmaStages;
-    if (chunk >= kWgmmaStages) wait_barrier(&empty[slot], (chunk / kWgmmaStages - 1) % 2);
-    if (lane == 0) expect_bytes(&full[slot], sizeof stages->q + sizeof stages->scales);
-    __syncwarp();
-    static_assert(kGroups < 32);
-    if (lane < kGroups) {  // rows that do not exist repeat others; their sums go nowhere
-      const int64_t group = min(first / 8 + lane, (p.rows - 1) / 8);
-      copy_bulk(stages[slot].q + lane * 1024, p.x.q + group * 8 * p.x.q_stride + chunk * 1024, 1024, &full[slot]);
-    } else if (lane == kGroups) {
-      copy_bulk(stages[slot].scales, p.x.scales + chunk * p.x.stride + first, sizeof stages->scales, &full[slot]);
+    Stage& stage = stages[slot];
+    wait_barrier(&empty[slot], (chunk / kWgmmaStages + 1) % 2);
+    expect_bytes(&full[slot], sizeof stage.q + sizeof stage.scales);
+#pragma unroll
+    for (int g = 0; g < Stage::kActs / 8; ++g) {  // rows that do not exist repeat others; their sums go nowhere
+      const int group = min(first / 8 + g, groups - 1);
+      copy_bulk(stage.q + g * 1024, p.x.q + group * 8 * p.x.q_stride + chunk * 1024, 1024, &full[slot]);
     }
+    copy_bulk(stage.scales, p.x.scales + chunk * p.x.stride + first, sizeof stage.scales, &full[slot]);
   }
-  __device__ __forceinline__ const Stage& wait(int chunk) const {
-    wait_barrier(&full[chunk % kWgmmaStages], chunk / kWgmmaStages % 2);
-    return stages[chunk % kWgmmaStages];
-  }
-  __device__ __forceinline__ void give_back(int chunk) const {
-    __syncwarp();
-    if (lane == 0) arrive_barrier(&empty[chunk % kWgmmaStages]);
-  }
-};
+}
 #endif
 
-/// Blocks: x: kGroups * 64 weight rows of a target; y: the stage's activation rows.
+/// Blocks: x: kGroups * 64 weight rows of a target; y: the stage's activation rows. The last warp only copies.
 template <typename L, int kPartActs, int kParts, int kGroups>
-__global__ void __launch_bounds__(kGroups * 128, 1) wgmma_kernel(const __grid_constant__ ProductArgs p) {
+__global__ void __launch_bounds__(kGroups * 128 + 32, 1) wgmma_kernel(const __grid_constant__ ProductArgs p) {
 #ifdef TERN_WGMMA
   using Stage = WgmmaStage<kPartActs, kParts>;
   using Frag = typename L::Frag;
@@ -92,13 +73,20 @@ __global__ void __launch_bounds__(kGroups * 128, 1) wgmma_kernel(const __grid_co
   constexpr int kAhead = kChunks == 1 ? 4 : 1;  // units whose weights are under way
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t full[kWgmmaStages], empty[kWgmmaStages];
+  auto* const stages =
+      reinterpret_cast<Stage*>(memory + (1024 - static_cast<uint32_t>(__cvta_generic_to_shared(memory)) % 1024) % 1024);
   const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32;
-  const int first = static_cast<int>(blockIdx.y) * Stage::kActs;
-  auto* const aligned = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const StageFeed<Stage, kGroups * 4> feed{
-      p, reinterpret_cast<Stage*>(aligned), full, empty, first, p.units * kChunks, lane};
-  if (tid == 0) feed.init();
+  const int first = static_cast<int>(blockIdx.y) * Stage::kActs, chunks = p.units * kChunks;
+  if (tid == 0) {
+    for (int i = 0; i < kWgmmaStages; ++i) init_barrier(&full[i], 1), init_barrier(&empty[i], kGroups * 4);
+    fence_barriers();
+  }
   __syncthreads();
+  if (warp == kGroups * 4) {
+    wait_for_previous_kernel();
+    if (lane == 0) feed_stages(p, stages, full, empty, first, chunks);
+    return;
+  }
 
   int at = 0;
   while (static_cast<int>(blockIdx.x) >= p.target[at].tiles_end) ++at;
@@ -110,41 +98,36 @@ __global__ void __launch_bounds__(kGroups * 128, 1) wgmma_kernel(const __grid_co
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) ring[i].load(w + static_cast<int64_t>(min(i, p.units - 1)) * L::kUnitBytes, lane);
 
-  if (warp == 0) {
-    wait_for_previous_kernel();
-#pragma unroll
-    for (int i = 0; i < kWgmmaStages - 1; ++i) feed.start(i);
-  }
-
   float y[kParts][kN][4] = {};
   int c[kParts][kN][4] = {};
-  const auto multiply_unit = [&](Frag& f, int unit) {
+  const auto multiply_unit = [&](Frag& next, int unit) {
+    const Frag f = next;
+    next.load(w + static_cast<int64_t>(min(unit + kAhead, p.units - 1)) * L::kUnitBytes, lane);
     unrolled<0, kChunks>([&](auto chunk_of_unit) {
-      const int chunk = unit * kChunks + chunk_of_unit;
+      const int chunk = unit * kChunks + chunk_of_unit, slot = chunk % kWgmmaStages;
       uint32_t a[4][4];
       unrolled<0, 4>([&](auto s) { f.codes.template codes<chunk_of_unit * 4 + s>(a[s]); });
-      const Stage& stage = feed.wait(chunk);
+      wait_barrier(&full[slot], chunk / kWgmmaStages % 2);
       wgmma_begin();
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
-          wgmma_s8(c[part], a[s], wgmma_acts(stage.q + part * kPartActs * 128 + s * 32), kWhole || s > 0);
+          wgmma_s8(c[part], a[s], wgmma_acts(stages[slot].q + part * kPartActs * 128 + s * 32), kWhole || s > 0);
         }
         wgmma_commit();
       }
-      if (warp == 0) feed.start(chunk + kWgmmaStages - 1);
       if constexpr (kWhole) {
         wgmma_wait<0>();
       } else {
         unrolled<0, kParts>([&](auto part) {
           wgmma_wait<kParts - 1 - part>();
-          fold_part<L, chunk_of_unit>(f, stage.scales + part * kPartActs, lane, c[part], y[part]);
+          fold_part<L, chunk_of_unit>(f, stages[slot].scales + part * kPartActs, lane, c[part], y[part]);
         });
       }
-      feed.give_back(chunk);
+      __syncwarp();
+      if (lane == 0) arrive_barrier(&empty[slot]);
     });
-    f.load(w + static_cast<int64_t>(min(unit + kAhead, p.units - 1)) * L::kUnitBytes, lane);
   };
   int base = 0;
   for (; base + kAhead <= p.units; base += kAhead) {
@@ -182,7 +165,7 @@ void launch_wgmma(cudaStream_t stream, ProductArgs p) {
     p.target[i].tiles_end = blocks_so_far;
   }
   const dim3 grid(static_cast<unsigned>(blocks_so_far), blocks(p.rows, kPartActs * kParts));
-  launch("wgmma", kKernel, grid, kGroups * 128, kShared, stream, p);
+  launch("wgmma", kKernel, grid, kGroups * 128 + 32, kShared, stream, p);
 }
 
 /// More rows than the matrix-vector kernel takes.
