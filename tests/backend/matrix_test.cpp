@@ -25,7 +25,12 @@ using quant::Activation;
 using test::Codes;
 using test::random_tensor;
 
-constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kNeonDot, Isa::kNeonI8mm};
+/// The tiers of this architecture; those of aarch64 run under qemu (neon/run.sh).
+#if defined(__x86_64__)
+constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
+#else
+constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kNeonDot, Isa::kNeonI8mm};
+#endif
 constexpr int64_t kManyActs = 101;  // past one chunk of activation rows
 
 struct Shape {
