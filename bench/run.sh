@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the rows of bench/rows.tsv, all or those named, into one receipt each under bench/results/. Models of random
 # weights are written to bench/models/ on demand. Wants an otherwise idle machine for about ten minutes a row and says
-# so when it is not. Environment: TERN (the binary), BENCH_FLAGS (more flags of `tern bench`, the last word).
+# so when it is not. Environment: TERN (the binary), BENCH_WORK (what is measured, as flags of `tern bench`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,13 +24,13 @@ while IFS=$'\t' read -r name shape type embd compared _; do
   case $name in '#'*) continue ;; esac
   [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
   echo "== $name" >&2
-  args=(-m "$(model "$shape" "$type" "$embd")" -p 512 -n 128 -d 0,4096 -t 1,2 -r 5 --busy 0,1)
+  # shellcheck disable=SC2206
+  args=(-m "$(model "$shape" "$type" "$embd")" ${BENCH_WORK:--p 512 -n 128 -d 0,4096 -t 1,2 -r 5 --busy 0,1})
   if [ "$compared" != - ]; then
     args+=(--compare "$libllama")
     [ "$compared" = "$type" ] || args+=(--compare-model "$(model "$shape" "$compared" "$embd")")
   fi
-  # shellcheck disable=SC2086
-  "$tern" bench "${args[@]}" --receipt "bench/results/$name.json" ${BENCH_FLAGS:-} || failed+=("$name")
+  "$tern" bench "${args[@]}" --receipt "bench/results/$name.json" || failed+=("$name")
 done < bench/rows.tsv
 
 scripts/bench_table.py
