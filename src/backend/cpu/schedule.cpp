@@ -5,6 +5,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "backend/placement.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -288,14 +289,10 @@ std::vector<Life> lives(const Schedule& s) {
   return lives;
 }
 
-/// Largest first, each at the lowest offset that is free while it lives.
+/// Buffers of one phase of rows lie in a thread's scratch, all others in the arena.
 void place(Schedule& s, const Plan& plan, const ScheduleOptions& options) {
   const std::vector<Life> life = lives(s);
-  const auto bytes = [&](size_t i) {
-    const Buffer& b = s.buffers[i];
-    return round_up(b.fixed_bytes + b.row_bytes * (b.outputs ? options.outputs : options.rows), kAlign);
-  };
-  std::vector<size_t> order;
+  std::vector<LiveBuffer> arena(s.buffers.size());
   for (size_t i = 0; i < s.buffers.size(); ++i) {
     Buffer& b = s.buffers[i];
     if (static_cast<int32_t>(i) == plan.logits.id || life[i].first < 0) continue;
@@ -305,23 +302,13 @@ void place(Schedule& s, const Plan& plan, const ScheduleOptions& options) {
       b.offset = s.local_bytes;
       s.local_bytes += round_up(b.row_bytes, kAlign);
     } else {
-      order.push_back(i);
+      const int64_t bytes = b.fixed_bytes + b.row_bytes * (b.outputs ? options.outputs : options.rows);
+      arena[i] = {.bytes = round_up(bytes, kAlign), .first = life[i].first, .last = life[i].last};
     }
   }
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes(a) > bytes(b); });
-  std::vector<size_t> placed;  // by offset
-  for (const size_t i : order) {
-    int64_t offset = 0;
-    for (const size_t other : placed) {
-      if (life[other].last < life[i].first || life[i].last < life[other].first) continue;
-      if (s.buffers[other].offset >= offset + bytes(i)) break;
-      offset = std::max(offset, s.buffers[other].offset + bytes(other));
-    }
-    s.buffers[i].offset = offset;
-    s.arena_bytes = std::max(s.arena_bytes, offset + bytes(i));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [&](int64_t at, size_t b) { return at < s.buffers[b].offset; }),
-                  i);
+  s.arena_bytes = place_buffers(arena);
+  for (size_t i = 0; i < s.buffers.size(); ++i) {
+    if (!s.buffers[i].local) s.buffers[i].offset = arena[i].offset;
   }
 }
 
