@@ -10,9 +10,9 @@
 namespace tern::text::jinja {
 
 struct Limits {
-  std::size_t source = std::size_t{4} << 20;    // bytes of template text
-  std::size_t memory = std::size_t{128} << 20;  // bytes of live strings plus every container made
-  std::size_t output = std::size_t{16} << 20;   // bytes of rendered text
+  std::size_t source = std::size_t{4} << 20;   // bytes of template text
+  std::size_t memory = std::size_t{64} << 20;  // bytes of live strings plus every container made
+  std::size_t output = std::size_t{16} << 20;  // bytes of rendered text
   std::uint64_t work = 10'000'000;  // units: an expression evaluated (about 50 ns), or kTextUnit bytes touched
   int depth = 800;                  // nested evaluations: expressions, blocks, macro calls
 };

@@ -210,6 +210,7 @@ std::string_view strip(std::string_view s, const std::string* chars, bool left, 
 
 std::vector<std::string_view> split_lines(std::string_view s, bool keep_ends) {
   std::vector<std::string_view> lines;
+  lines.reserve(static_cast<std::size_t>(std::count(s.begin(), s.end(), '\n')) + 1);
   std::size_t start = 0;
   for (std::size_t pos = 0; pos < s.size();) {
     const std::size_t end = pos;
@@ -225,6 +226,7 @@ std::vector<std::string_view> split_lines(std::string_view s, bool keep_ends) {
 
 std::vector<std::string_view> split_space(std::string_view s, std::int64_t limit, bool from_right) {
   std::vector<std::string_view> parts;
+  if (limit < 0) parts.reserve(static_cast<std::size_t>(std::count(s.begin(), s.end(), ' ')) + 1);
   while (true) {
     s = strip(s, nullptr, !from_right, from_right);
     if (s.empty()) break;

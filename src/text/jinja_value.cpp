@@ -403,6 +403,7 @@ bool iterable(const Value& value) {
 
 List* sequence(Heap& heap, const Value& value) {
   if (List* list = value.list()) {
+    heap.work(list->items.size());  // for the pass over them that follows
     if (list->kind != List::Kind::kGenerator) return list;
     List* rest = heap.list({list->items.begin() + static_cast<std::ptrdiff_t>(list->next), list->items.end()});
     list->next = list->items.size();

@@ -235,7 +235,7 @@ std::size_t length(const Value& value);
 std::size_t length(const Text& text);
 bool iterable(const Value& value);
 /// The items a for loop would visit: the list itself when there is one, a new list otherwise. Reading a generator uses
-/// it up. Raises on a value that cannot be iterated.
+/// it up. Raises on a value that cannot be iterated. Pays for one pass over the items.
 List* sequence(Heap& heap, const Value& value);
 
 }  // namespace tern::text::jinja

@@ -182,7 +182,7 @@ TEST(Jinja, NoBuiltinWorksForLongUnpaid) {
            "[s] * 10 == [s ~ ''] * 10",
        }) {
     const std::string source =
-        "{% set s = 'x' * 1000000 %}{% set w = '\u00e9' * 500000 %}{% set l = range(9999)|list "
+        "{% set s = 'x' * 1000000 %}{% set w = '\u00e9' * 500000 %}{% set l = range(99999)|list "
         "%}{% for i in range(99999) %}{% set t = " +
         std::string(body) + " %}{% endfor %}";
     const std::string error = error_of(source, {}, small);
