@@ -111,6 +111,8 @@ void register_kernel(Isa isa, const Kernel& k) {
   }
 }
 
+}  // namespace
+
 void register_all() {
   const Isa isa = select_isa();
   for (const Kernel& k : kernels(isa)) {
@@ -119,13 +121,4 @@ void register_all() {
   }
 }
 
-}  // namespace
 }  // namespace tern::cpu
-
-int main(int argc, char** argv) {
-  tern::cpu::register_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
-}

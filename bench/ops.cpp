@@ -144,6 +144,8 @@ void delta(benchmark::State& state, int64_t rows) {
   state.counters["B/s"] = Counter(8.0 * kHeads * kDim * kDim, Counter::kIsIterationInvariantRate, Counter::kIs1000);
 }
 
+}  // namespace
+
 void register_all() {
   for (const AttendShape& s : kAttendShapes) {
     for (const KvType type : kKvTypes) {
@@ -162,13 +164,4 @@ void register_all() {
   }
 }
 
-}  // namespace
 }  // namespace tern::cpu
-
-int main(int argc, char** argv) {
-  tern::cpu::register_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
-}

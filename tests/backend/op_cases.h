@@ -73,6 +73,16 @@ inline OpCase linear_case(TensorType type, ActivationMode mode, int64_t cols, in
           .activations = mode};
 }
 
+inline OpCase embed_case(TensorType type) {
+  return {.name = fmt::format("embed {}", type_info(type).name),
+          .build =
+              [=](OpPlan& p) {
+                const Weight table = p.weight(type, {512, OpPlan::kTokens}, WeightUse::kTable);
+                return p.op(EmbedArgs{table}, {}, 512);
+              },
+          .tolerance = 0};
+}
+
 inline OpCase glu_case(Gate gate, int64_t cols, bool one_a_row) {
   return {.name = "glu", .build = [=](OpPlan& p) {
             const Val a = p.input(one_a_row ? 1 : cols);

@@ -55,16 +55,7 @@ TEST_F(CudaOps, LinearOfEveryFormatAgreesWithRef) {
 }
 
 TEST_F(CudaOps, EmbedDecodesEveryFormat) {
-  for (const quant::Format& f : quant::formats()) {
-    expect_as_ref({.name = fmt::format("embed {}", type_info(f.type).name),
-                   .build =
-                       [&](OpPlan& p) {
-                         const Weight table = p.weight(f.type, {512, OpPlan::kTokens}, WeightUse::kTable);
-                         return p.op(EmbedArgs{table}, {}, 512);
-                       },
-                   .tolerance = 0},
-                  kShort);
-  }
+  for (const quant::Format& f : quant::formats()) expect_as_ref(embed_case(f.type), kShort);
 }
 
 TEST_F(CudaOps, AttentionAgreesForEveryCacheTypeInShortAndLongContexts) {
