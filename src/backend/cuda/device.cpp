@@ -27,36 +27,35 @@ bool overlaps_launches() {
   return overlaps;
 }
 
-DeviceMemory::DeviceMemory(size_t bytes) : size_(bytes) {
-  if (bytes == 0) return;
+namespace {
+
+std::byte* allocate_on_device(size_t bytes) {
+  if (bytes == 0) return nullptr;
   void* p = nullptr;
   if (cudaMalloc(&p, bytes) != cudaSuccess) {
     cudaGetLastError();
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     fail(ErrorCode::kOutOfMemory,
-         "{:.2f} GB do not fit on the GPU: {:.2f} of {:.2f} GB are free; try a smaller context (-c) or fewer layers "
-         "(-ngl)",
+         "{:.2f} GB do not fit on the GPU: {:.2f} of {:.2f} GB are free; try a smaller context (-c) or -dev cpu",
          static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9, static_cast<double>(total) / 1e9);
   }
-  data_ = static_cast<std::byte*>(p);
+  return static_cast<std::byte*>(p);
 }
 
-DeviceMemory::~DeviceMemory() {
-  cudaFree(data_);
-}
-
-PinnedMemory::PinnedMemory(size_t bytes) : size_(bytes) {
-  if (bytes == 0) return;
+std::byte* allocate_pinned(size_t bytes) {
+  if (bytes == 0) return nullptr;
   void* p = nullptr;
   check(cudaMallocHost(&p, bytes), "page-locked memory");
   std::memset(p, 0, bytes);
-  data_ = static_cast<std::byte*>(p);
+  return static_cast<std::byte*>(p);
 }
 
-PinnedMemory::~PinnedMemory() {
-  cudaFreeHost(data_);
-}
+}  // namespace
+
+DeviceMemory::DeviceMemory(size_t bytes) : OwnedBytes(allocate_on_device(bytes), bytes) {}
+
+PinnedMemory::PinnedMemory(size_t bytes) : OwnedBytes(allocate_pinned(bytes), bytes) {}
 
 Stream::Stream() {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
