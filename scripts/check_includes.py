@@ -17,8 +17,9 @@ ALLOWED = {
     "engine": {"base", "gguf", "quant", "plan", "models", "backend", "cache", "text"},
     "synth": {"base", "gguf", "quant", "text"},
     "measure": {"base"},
+    "server": {"base", "gguf", "plan", "models", "backend", "engine", "text"},
     "capi": {"base", "engine", "text", "tern"},
-    "cli": {"base", "gguf", "quant", "plan", "models", "backend", "cache", "engine", "text", "synth", "measure"},
+    "cli": {"base", "gguf", "quant", "plan", "models", "backend", "cache", "engine", "text", "synth", "measure", "server"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.M)
 

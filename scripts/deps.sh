@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build_packages=(g++ cmake ninja-build make pkg-config ccache libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
-                libpcre2-dev libutf8proc-dev)
+                libpcre2-dev libutf8proc-dev libboost1.81-dev libssl-dev prometheus-cpp-dev)
 test_packages=(libgtest-dev libbenchmark-dev g++-aarch64-linux-gnu qemu-user-static python3 python3-jinja2 clang lld libclang-rt-14-dev clang-format clang-tidy)
 
 packages=("${build_packages[@]}")
