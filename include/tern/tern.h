@@ -51,7 +51,7 @@ typedef struct tern_model_options {
   size_t size;
   int32_t context;   /* tokens a sequence may hold; 0: the largest that fits into memory, at most the trained length */
   int32_t sequences; /* alive at a time, at most 64; 0: one */
-  int32_t batch;     /* tokens of a prompt read at once; 0: 512 */
+  int32_t batch;     /* tokens of a prompt read at once; 0: what suits the backend */
   int32_t threads;   /* 0: the physical cores this process may use */
   void (*progress)(uint64_t done, uint64_t total, void* user); /* bytes of weights while loading; may be NULL */
   void* user;

@@ -9,7 +9,8 @@ namespace tern {
 class MappedFile {
  public:
   MappedFile() = default;
-  /// Maps the whole of `path`. Throws kNotFound / kIo with the path and the reason; a directory or an empty file is an error.
+  /// Maps the whole of `path`. Throws kNotFound / kIo with the path and the reason; a directory or an empty file is an
+  /// error.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -19,6 +20,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
   const std::string& path() const noexcept { return path_; }
+  /// Copies [offset, offset + to.size()) without making its pages part of this process. False when the file can no
+  /// longer be read there.
+  bool copy(size_t offset, std::span<std::byte> to) const noexcept;
   /// Tells the system that the pages of [offset, offset+size) will not be read again soon (after a repack).
   void drop(size_t offset, size_t size) const noexcept;
 
@@ -26,6 +30,7 @@ class MappedFile {
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int fd_ = -1;
 };
 
 }  // namespace tern

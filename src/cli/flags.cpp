@@ -239,7 +239,7 @@ void ModelFlags::declare(FlagSet& set, bool positional_model) {
 }
 
 void ModelFlags::declare_engine(FlagSet& set) {
-  set.option("-b,--batch-size", batch, "tokens of a prompt read in one batch")
+  set.option("-b,--batch-size", batch, "tokens of a prompt read in one batch (0: what suits the backend)")
       .between(1, 65536)
       .environment("LLAMA_ARG_BATCH");
   set.option("--cache-type-k", type_k, "-ctk: type of cached keys (q4_0 and kivi lose some quality)")
@@ -258,6 +258,10 @@ void ModelFlags::declare_engine(FlagSet& set) {
   set.flag("-q,--quiet", quiet, "print nothing but the answer and errors");
 }
 
+int32_t ModelFlags::rows() const {
+  return batch > 0 ? batch : default_rows(backend_kind(backend));
+}
+
 std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
   if (gpu_layers > 0 && backend != "cuda")
     fmt::print(stderr, "tern: all layers run on the {}: -dev cuda runs them on a GPU (-ngl {} has no effect)\n",
@@ -270,7 +274,7 @@ std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
                        .progress = [&](uint64_t done, uint64_t total) { line.update(done, total); }};
   options.limits = {.context = need.context > 0 ? need.context : context,
                     .sequences = need.sequences,
-                    .rows = need.rows > 0 ? need.rows : batch,
+                    .rows = need.rows > 0 ? need.rows : rows(),
                     .k = kv_type(type_k),
                     .v = kv_type(type_v)};
   return std::make_unique<Model>(options);

@@ -26,7 +26,7 @@ struct FileFlags {
 /// -m -c -t -b -ctk -ctv -ngl --backend --activations: everything that decides how a model is loaded.
 struct ModelFlags {
   FileFlags file;
-  int32_t context = 0, threads = 0, batch = 512;
+  int32_t context = 0, threads = 0, batch = 0;
   std::string type_k = "f16", type_v = "f16", backend = "cpu", activations = "native";
   int32_t gpu_layers = 0;
   bool quiet = false;
@@ -34,6 +34,8 @@ struct ModelFlags {
   void declare(FlagSet& set, bool positional_model);
   /// All but the file, -c and -t, for a verb that has its own.
   void declare_engine(FlagSet& set);
+  /// What -b says or the backend likes.
+  int32_t rows() const;
   /// Loads with a progress line on a terminal. `context` and `sequences`, `rows` when not 0 override what the flags
   /// say.
   struct Need {

@@ -137,15 +137,15 @@ int plan_verb(const Flags& flags) {
   const std::vector<Row> rows = rows_of(plan, model->backend().report());
   const BackendInfo info = model->backend().info();
   Runner::Limits limits = model->runner().limits();
-  limits.rows = flags.model.batch;
+  limits.rows = flags.model.rows();
   if (flags.json) {
     print_json(as_json(plan, info, rows, limits));
     return 0;
   }
   uint64_t read = 0;
   for (const Row& row : rows) read += row.bytes;
-  fmt::print("{}, {} on {}: {} ops, {} of weights read a token\n\n", printable(model_name(model->file())), info.name, info.device,
-             rows.size(), human_bytes(read));
+  fmt::print("{}, {} on {}: {} ops, {} of weights read a token\n\n", printable(model_name(model->file())), info.name,
+             info.device, rows.size(), human_bytes(read));
   print_ops(rows, flags.all);
   print_memory(plan, limits);
   for (const std::string& name : plan.unused_tensors) fmt::print("not used: {}\n", printable(name));

@@ -1,5 +1,8 @@
 #include "engine/model.h"
 
+#include <fmt/format.h>
+#include <malloc.h>
+
 #include <chrono>
 #include <filesystem>
 
@@ -26,9 +29,13 @@ Model::Model(const ModelOptions& options)
   if (tokenizer_.n_vocab() > plan_.n_vocab)
     fail(ErrorCode::kBadFile, "the vocabulary has {} tokens, but the embedding {} rows: the file contradicts itself",
          tokenizer_.n_vocab(), plan_.n_vocab);
+  for (const std::string_view key : {"tokens", "merges", "scores", "token_type"})  // the tokenizer has its own form
+    file_.forget(fmt::format("tokenizer.ggml.{}", key));
+  ::malloc_trim(0);
   const auto start = std::chrono::steady_clock::now();
   backend_ = make_backend(options.backend, options.threads);  // first: it knows whether there is such a device
   Runner::Limits limits = options.limits;
+  if (limits.rows <= 0) limits.rows = default_rows(options.backend);
   const uint64_t budget = memory_budget(options.backend);
   if (limits.context <= 0) {
     limits.context = fitting_context(plan_, limits, budget);

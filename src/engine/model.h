@@ -23,8 +23,9 @@ struct ModelOptions {
   int threads = 0;  // 0: default_threads()
   ActivationMode activations = ActivationMode::kNative;
   std::function<void(uint64_t done, uint64_t total)> progress{};  // bytes of weights loaded
-  /// Limits::context 0: the largest that fits into memory, at most what the model was trained for.
-  Runner::Limits limits{.context = 0};
+  /// Limits::context 0: the largest that fits into memory, at most what the model was trained for. Limits::rows 0:
+  /// default_rows().
+  Runner::Limits limits{.context = 0, .rows = 0};
 };
 
 class Model {
@@ -50,6 +51,12 @@ class Model {
   MemoryNeed need_;
   double load_seconds_ = 0;
 };
+
+/// Tokens of a prompt to read at once. On a CPU 512 are 2% faster than 256, for twice the memory of activations: 23 MB
+/// of a Llama 1B.
+constexpr int32_t default_rows(BackendKind kind) noexcept {
+  return kind == BackendKind::kCuda ? 2048 : 256;
+}
 
 std::unique_ptr<Backend> make_backend(BackendKind kind, int threads);
 

@@ -76,6 +76,7 @@ File File::open(const std::string& path) {
       out.version_ = p.version;
       out.alignment_ = p.alignment;
     }
+    file.drop(0, p.data_offset);  // all of it is in p now
     out.shards_.push_back({std::move(file), p.data_offset});
     return std::move(p.metadata);
   };
@@ -116,13 +117,23 @@ std::span<const std::byte> File::bytes(const TensorInfo& t) const noexcept {
   return shard.file.bytes().subspan(shard.data_offset + t.offset, t.nbytes);
 }
 
-void File::drop(std::span<const std::byte> part) const noexcept {
+std::pair<const MappedFile*, size_t> File::place(std::span<const std::byte> part) const noexcept {
   for (const Shard& shard : shards_) {
     const std::span<const std::byte> all = shard.file.bytes();
-    if (part.data() >= all.data() && part.data() < all.data() + all.size()) {
-      shard.file.drop(static_cast<size_t>(part.data() - all.data()), part.size());
-    }
+    if (part.data() >= all.data() && part.data() < all.data() + all.size())
+      return {&shard.file, static_cast<size_t>(part.data() - all.data())};
   }
+  return {nullptr, 0};
+}
+
+bool File::copy(std::span<const std::byte> part, std::byte* to) const noexcept {
+  const auto [file, offset] = place(part);
+  return file && file->copy(offset, {to, part.size()});
+}
+
+void File::drop(std::span<const std::byte> part) const noexcept {
+  const auto [file, offset] = place(part);
+  if (file) file->drop(offset, part.size());
 }
 
 uint64_t File::file_bytes() const noexcept {

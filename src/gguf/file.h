@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -116,8 +117,13 @@ class File {
   const TensorInfo* find(std::string_view name) const noexcept;
   /// The mapped bytes of `t` (exactly nbytes).
   std::span<const std::byte> bytes(const TensorInfo& t) const noexcept;
+  /// Copies `part` of some tensor's bytes to `to` without making its pages part of this process. False when the file can
+  /// no longer be read there.
+  bool copy(std::span<const std::byte> part, std::byte* to) const noexcept;
   /// Tells the system that `part` of some tensor's bytes will not be read again soon: its pages leave this process.
   void drop(std::span<const std::byte> part) const noexcept;
+  /// Forgets the value of `key`, which nobody will ask for again.
+  void forget(std::string_view key) { metadata_.erase(key); }
   /// Sum of the shards' sizes on disk.
   uint64_t file_bytes() const noexcept;
   uint32_t version() const noexcept { return version_; }
@@ -125,6 +131,8 @@ class File {
 
  private:
   struct Shard { MappedFile file; uint64_t data_offset = 0; };
+  /// The shard's file that `part` lies in, and where.
+  std::pair<const MappedFile*, size_t> place(std::span<const std::byte> part) const noexcept;
   std::string path_;
   uint32_t version_ = 3, alignment_ = 32;
   std::vector<Shard> shards_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -77,6 +78,20 @@ TEST_F(MappedFileTest, StillReadsWhatWasDropped) {
   f.drop(0, bytes.size());
   f.drop(1, 10);  // less than a page: nothing to drop
   EXPECT_EQ(text(f), bytes);
+}
+
+TEST_F(MappedFileTest, CopiesAPartAndSaysWhenTheFileHasGotShorter) {
+  const std::string path = write("f", "0123456789");
+  const MappedFile f(path);
+  std::array<std::byte, 4> part{};
+  ASSERT_TRUE(f.copy(3, part));
+  EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(part.data()), part.size()), "3456");
+  std::filesystem::resize_file(path, 5);
+  EXPECT_FALSE(f.copy(3, part));
+  MappedFile moved(write("g", "abcdefgh"));
+  const MappedFile holder = std::move(moved);
+  EXPECT_TRUE(holder.copy(4, part));
+  EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(part.data()), part.size()), "efgh");
 }
 
 }  // namespace

@@ -54,6 +54,9 @@ TEST(SplitFile, IsOneModel) {
   ASSERT_EQ(f.tensors().size(), 3u);
   EXPECT_EQ(f.find("w2")->shard, 2u);
   EXPECT_EQ(static_cast<char>(f.bytes(*f.find("w2"))[0]), 'c');
+  std::byte copied{};
+  ASSERT_TRUE(f.copy(f.bytes(*f.find("w2")).first(1), &copied));
+  EXPECT_EQ(static_cast<char>(copied), 'c');
   EXPECT_EQ(f.metadata().get_string("general.architecture"), "llama");
   EXPECT_FALSE(f.metadata().has("split.count")) << "a rewrite in one file would be taken for a part";
   EXPECT_EQ(f.file_bytes(), part(0, 3, 3).build().size() + 2 * part(1, 3, 3).build().size());

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "backend/cpu/program.h"
 #include "base/error.h"
@@ -62,7 +63,12 @@ struct RowOp {
   void operator()(const EmbedArgs& a) const {
     const Table& t = machine.weights.table(a.table);
     CHECK(token >= 0 && token < t.rows, "token {} of a vocabulary of {}", token, t.rows);
-    t.format->decode(t.bytes + static_cast<size_t>(token) * t.row_bytes, out, t.cols, t.tensor_scale);
+    const auto stored = t.bytes.subspan(static_cast<size_t>(token) * t.row_bytes, t.row_bytes);
+    // Touching the mapping would keep 64 KB around every row in memory: most of the table in the end.
+    thread_local std::vector<std::byte> row;
+    row.resize(t.row_bytes);
+    const bool copied = t.file->copy(stored, row.data());
+    t.format->decode(copied ? row.data() : stored.data(), out, t.cols, t.tensor_scale);
   }
   void operator()(const RmsNormArgs& a) const {
     ops.rms_norm(x, machine.weights.vector(a.weight), a.eps, a.group, n, out);

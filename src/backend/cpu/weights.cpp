@@ -108,7 +108,7 @@ void Weights::describe(const Plan& plan, const gguf::File& file, const LoadOptio
     const float scale = quant::tensor_scale(w.info.type, bytes);
     if (w.use == WeightUse::kVector) e.vector = decode_vector(w.info, *format, bytes);
     if (w.use == WeightUse::kTable || w.also_table) {
-      e.table = {format, bytes.data(), file_row_bytes(w.info), w.info.ne[1], w.info.ne[0], scale};
+      e.table = {format, &file, bytes, file_row_bytes(w.info), w.info.ne[1], w.info.ne[0], scale};
     }
     if (w.use != WeightUse::kMatrix && w.use != WeightUse::kExperts) continue;
     Matrix m{.kernel = nullptr, .rows = w.info.ne[1], .cols = w.info.ne[0], .data = nullptr, .tensor_scale = scale};

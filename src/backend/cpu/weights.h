@@ -1,6 +1,7 @@
 // The weights of a plan as the CPU kernels read them: matrices repacked into one arena of huge pages, small vectors as
 // f32, look-up tables left in the mapped file.
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace tern::cpu {
 /// Rows looked up in the mapped file.
 struct Table {
   const quant::Format* format = nullptr;
-  const std::byte* bytes = nullptr;
+  const gguf::File* file = nullptr;
+  std::span<const std::byte> bytes{};  // of the file, mapped
   size_t row_bytes = 0;
   int64_t rows = 0, cols = 0;
   float tensor_scale = 1.0f;
