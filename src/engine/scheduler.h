@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "text/grammar.h"
