@@ -59,6 +59,9 @@ struct Product {
   int64_t ldc;
   Ahead ahead;
 };
+// clang 14 does not deduce from the members of an aggregate.
+template <typename B>
+Product(int64_t, int64_t, int64_t, const float*, int64_t, B, float*, int64_t, Ahead = {}) -> Product<B>;
 
 template <bool kAdd, int kRows, int kVecs, typename B>
 void product_tile(const Product<B>& p, int64_t row, int64_t col, Ahead ahead) noexcept {
