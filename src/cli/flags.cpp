@@ -21,7 +21,8 @@ constexpr const char* kModelVariable = "LLAMA_ARG_MODEL";
 constexpr std::string_view kDefaultModel = "models/ternlet-hybrid-108m-PTQ1_0.gguf";
 
 /// llama.cpp's spellings of one dash and several letters, and the long flag of the same meaning.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSingleDash{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kSingleDash{{
+    {"-np", "--parallel"},
     {"-ngl", "--n-gpu-layers"},
     {"-dev", "--device"},
     {"-sys", "--system-prompt"},
@@ -262,22 +263,28 @@ int32_t ModelFlags::rows() const {
   return batch > 0 ? batch : default_rows(backend_kind(backend));
 }
 
-std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
+ModelOptions ModelFlags::options(const Need& need) const {
   if (gpu_layers > 0 && backend != "cuda")
     fmt::print(stderr, "tern: all layers run on the {}: -dev cuda runs them on a GPU (-ngl {} has no effect)\n",
                backend == "ref" ? "reference" : "CPU", gpu_layers);
-  ProgressLine line("loading", ProgressLine::Unit::kBytes, quiet);
-  ModelOptions options{.path = file.resolve(),
+  ModelOptions options{.path = "",
                        .backend = backend_kind(backend),
                        .threads = threads,
-                       .activations = activations == "f32" ? ActivationMode::kF32 : ActivationMode::kNative,
-                       .progress = [&](uint64_t done, uint64_t total) { line.update(done, total); }};
+                       .activations = activations == "f32" ? ActivationMode::kF32 : ActivationMode::kNative};
   options.limits = {.context = need.context > 0 ? need.context : context,
                     .sequences = need.sequences,
-                    .rows = need.rows > 0 ? need.rows : rows(),
+                    .rows = need.rows > 0 ? need.rows : batch,
                     .k = kv_type(type_k),
                     .v = kv_type(type_v)};
-  return std::make_unique<Model>(options);
+  return options;
+}
+
+std::unique_ptr<Model> ModelFlags::load(const Need& need) const {
+  ProgressLine line("loading", ProgressLine::Unit::kBytes, quiet);
+  ModelOptions loaded = options(need);
+  loaded.path = file.resolve();
+  loaded.progress = [&](uint64_t done, uint64_t total) { line.update(done, total); };
+  return std::make_unique<Model>(loaded);
 }
 
 void SamplingFlags::declare(FlagSet& set) {
@@ -286,12 +293,16 @@ void SamplingFlags::declare(FlagSet& set) {
       .at_least(-1)
       .environment("LLAMA_ARG_N_PREDICT");
   set.option("-s,--seed", seed, "seed of the draw (-1: another one every time)").at_least(-1);
+  declare_settings(set);
+  set.group("Options");
+}
+
+void SamplingFlags::declare_settings(FlagSet& set) {
   for (const SamplerSetting& setting : sampler_settings()) {
     std::visit([&](auto member) { set.option(std::string(setting.flags), options.*member, std::string(setting.help)); },
                setting.member);
     set.between(setting.low, setting.high);
   }
-  set.group("Options");
 }
 
 void SamplingFlags::take_file(const FileSampling& file, const FlagSet& set) {

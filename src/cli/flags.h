@@ -42,6 +42,8 @@ struct ModelFlags {
     int32_t context = 0, sequences = 1, rows = 0;
   };
   std::unique_ptr<Model> load(const Need& need) const;
+  /// What load() loads with, without path and progress.
+  ModelOptions options(const Need& need) const;
   std::unique_ptr<Model> load() const { return load(Need{}); }
 };
 
@@ -52,6 +54,7 @@ struct SamplingFlags {
   int32_t max_tokens = -1;
 
   void declare(FlagSet& set);
+  void declare_settings(FlagSet& set);  // all but -n and -s
   /// Takes what the file recommends for the settings that were not given in `set`. kBadFile for a value out of range.
   void take_file(const FileSampling& file, const FlagSet& set);
   SamplerOptions resolve() const;  // with the seed chosen

@@ -20,6 +20,7 @@ struct Verb {
 std::span<const Verb> verbs() noexcept;
 
 Action setup_run(FlagSet& set);
+Action setup_serve(FlagSet& set);
 Action setup_show(FlagSet& set);
 Action setup_plan(FlagSet& set);
 Action setup_tokenize(FlagSet& set);

@@ -4,13 +4,13 @@
 
 namespace tern::server {
 
-std::string_view Request::header(std::string_view name) const {
+std::string_view HttpRequest::header(std::string_view name) const {
   for (const auto& [key, value] : headers)
     if (key == name) return value;
   return {};
 }
 
-std::string Request::parameter(std::string_view name) const {
+std::string HttpRequest::parameter(std::string_view name) const {
   std::string_view rest = parameters;
   while (!rest.empty()) {
     const std::string_view pair = rest.substr(0, rest.find('&'));

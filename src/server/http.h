@@ -11,7 +11,7 @@ namespace tern::server {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
-struct Request {
+struct HttpRequest {
   std::string method;      // "GET"
   std::string path;        // decoded, without the query
   std::string parameters;  // behind the '?', as sent
@@ -25,7 +25,7 @@ struct Request {
   std::string parameter(std::string_view name) const;
 };
 
-struct Response {
+struct HttpResponse {
   int status = 200;
   std::string type = "application/json; charset=utf-8";
   std::string body{};
@@ -49,29 +49,29 @@ class Source {
   /// Sent when nothing else was for a while, so that proxies and clients keep the connection. May be empty.
   virtual std::string idle() { return {}; }
   /// Of an answer that is sent whole: called once, after the Piece with `end`.
-  virtual Response whole() { return {.status = 500}; }
+  virtual HttpResponse whole() { return {.status = 500}; }
 };
 
 struct Reply {
-  Reply(Response whole) : head(std::move(whole)) {}  // NOLINT(google-explicit-constructor)
+  Reply(HttpResponse whole) : head(std::move(whole)) {}  // NOLINT(google-explicit-constructor)
   /// The body is streamed behind `head`.
-  static Reply stream(Response head, std::shared_ptr<Source> source) {
+  static Reply stream(HttpResponse head, std::shared_ptr<Source> source) {
     return {std::move(head), std::move(source), true};
   }
-  /// Nothing is sent before the Source has ended; then its whole().
+  /// Nothing is sent before the Source has ended; then its whole(), with the headers of `head` added.
   static Reply late(std::shared_ptr<Source> source) { return {{}, std::move(source), false}; }
 
-  Response head;
+  HttpResponse head;
   std::shared_ptr<Source> source{};
   bool streamed = false;
 
  private:
-  Reply(Response h, std::shared_ptr<Source> s, bool is_streamed)
+  Reply(HttpResponse h, std::shared_ptr<Source> s, bool is_streamed)
       : head(std::move(h)), source(std::move(s)), streamed(is_streamed) {}
 };
 
 /// Answers a request; runs on a thread that may be kept busy, several at a time.
-using Handler = std::function<Reply(Request&)>;
+using Handler = std::function<Reply(HttpRequest&)>;
 
 /// "%20" and the like; '+' stays. Bytes that are no escape stay as they are.
 std::string percent_decoded(std::string_view text);

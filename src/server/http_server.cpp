@@ -43,7 +43,7 @@ constexpr size_t kLingerBytes = 1 << 20;  // read and dropped so that a refusal 
 constexpr int kSendBuffer = 256 << 10;    // small, so that a peer that does not read is noticed
 constexpr auto kNever = Clock::time_point::max();
 
-std::string head_of(const Response& response, std::string_view length, bool keep) {
+std::string head_of(const HttpResponse& response, std::string_view length, bool keep) {
   std::string out = fmt::format("HTTP/1.1 {} {}\r\n", response.status,
                                 std::string_view(http::obsolete_reason(static_cast<http::status>(response.status))));
   if (!response.type.empty()) out += fmt::format("Content-Type: {}\r\n", response.type);
@@ -53,7 +53,7 @@ std::string head_of(const Response& response, std::string_view length, bool keep
   return out += "\r\n";
 }
 
-Response refusal(int status, std::string_view message) {
+HttpResponse refusal(int status, std::string_view message) {
   return {.status = status,
           .body = fmt::format(R"({{"error":{{"message":"{}","type":"invalid_request_error","code":{},"param":null}}}})",
                               message, status)};
@@ -63,11 +63,15 @@ Response refusal(int status, std::string_view message) {
 struct Shared {
   HttpLimits limits;
   Handler handler;
+  std::function<void(int)> answered;
   asio::io_context io{1};
   asio::thread_pool workers;
   bool stopping = false;
   Shared(const HttpOptions& options, Handler h)
-      : limits(options.limits), handler(std::move(h)), workers(static_cast<size_t>(options.handler_threads)) {}
+      : limits(options.limits),
+        handler(std::move(h)),
+        answered(options.answered),
+        workers(static_cast<size_t>(options.handler_threads)) {}
 };
 
 /// One connection: a coroutine that everything else (reads, writes, the handler, the Source, the peer's leaving) wakes
@@ -157,14 +161,14 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   asio::awaitable<void> serve();
-  asio::awaitable<std::optional<Request>> read_request();
-  asio::awaitable<std::optional<Request>> refuse(Response response);
+  asio::awaitable<std::optional<HttpRequest>> read_request();
+  asio::awaitable<std::optional<HttpRequest>> refuse(HttpResponse response);
   asio::awaitable<bool> read_body(Parser& parser);
-  asio::awaitable<Reply> handle(Request& request);
-  asio::awaitable<bool> answer(Request request);
-  asio::awaitable<bool> answer_whole(const Response& response, bool head_only);
-  asio::awaitable<bool> answer_late(Source& source, bool head_only);
-  asio::awaitable<bool> answer_stream(const Response& head, Source& source, bool head_only);
+  asio::awaitable<Reply> handle(HttpRequest& request);
+  asio::awaitable<bool> answer(HttpRequest request);
+  asio::awaitable<bool> answer_whole(const HttpResponse& response, bool head_only);
+  asio::awaitable<bool> answer_late(Reply& reply, bool head_only);
+  asio::awaitable<bool> answer_stream(const HttpResponse& head, Source& source, bool head_only);
   void watch() {
     if (buffer_.size() < kReadAhead) start_read();
   }
@@ -225,7 +229,7 @@ asio::awaitable<void> Session::serve() {
 
 /// Sends a refusal of bytes that are no request, and reads on for a moment: closing with unread bytes would reset the
 /// connection before the peer has read why.
-asio::awaitable<std::optional<Request>> Session::refuse(Response response) {
+asio::awaitable<std::optional<HttpRequest>> Session::refuse(HttpResponse response) {
   keep_ = false;
   if (co_await answer_whole(response, false)) {
     transport_->shutdown_send();
@@ -240,7 +244,7 @@ asio::awaitable<std::optional<Request>> Session::refuse(Response response) {
   co_return std::nullopt;
 }
 
-Response refusal_of(error_code error, const HttpLimits& limits) {
+HttpResponse refusal_of(error_code error, const HttpLimits& limits) {
   if (error == http::error::header_limit)
     return refusal(431, fmt::format("the headers exceed {} bytes", limits.header_bytes));
   if (error == http::error::body_limit)
@@ -248,7 +252,7 @@ Response refusal_of(error_code error, const HttpLimits& limits) {
   return refusal(400, fmt::format("this is no HTTP/1.1 request: {}", error.message()));
 }
 
-asio::awaitable<std::optional<Request>> Session::read_request() {
+asio::awaitable<std::optional<HttpRequest>> Session::read_request() {
   Parser parser;
   parser.header_limit(static_cast<std::uint32_t>(shared_->limits.header_bytes));
   parser.body_limit(shared_->limits.body_bytes);
@@ -276,7 +280,7 @@ asio::awaitable<std::optional<Request>> Session::read_request() {
   keep_ = chunks_ && parser.get().keep_alive();
 
   auto& message = parser.get();
-  Request request;
+  HttpRequest request;
   request.method = std::string(message.method_string());
   const std::string_view target(message.target());
   const size_t query = std::min(target.find('?'), target.size());
@@ -320,7 +324,7 @@ asio::awaitable<bool> Session::read_body(Parser& parser) {
 }
 
 /// Runs the handler on a worker.
-asio::awaitable<Reply> Session::handle(Request& request) {
+asio::awaitable<Reply> Session::handle(HttpRequest& request) {
   std::optional<Reply> reply;
   bool done = false;  // on this thread
   // Waited for whatever else happens, so that the frame outlives what refers to it.
@@ -339,7 +343,7 @@ asio::awaitable<Reply> Session::handle(Request& request) {
   co_return std::move(*reply);
 }
 
-asio::awaitable<bool> Session::answer(Request request) {
+asio::awaitable<bool> Session::answer(HttpRequest request) {
   const auto began = Clock::now();
   const bool head_only = request.method == "HEAD";
   Reply reply = co_await handle(request);
@@ -350,14 +354,15 @@ asio::awaitable<bool> Session::answer(Request request) {
   } else {
     reply.source->start(waker());
     go_on = reply.streamed ? co_await answer_stream(reply.head, *reply.source, head_only)
-                           : co_await answer_late(*reply.source, head_only);
+                           : co_await answer_late(reply, head_only);
   }
+  if (shared_->answered) shared_->answered(reply.head.status);
   spdlog::info("{} {} {} {:.1f} ms{}", request.method, request.path, reply.head.status,
                std::chrono::duration<double, std::milli>(Clock::now() - began).count(), go_on ? "" : ", closed");
   co_return go_on&& keep_;
 }
 
-asio::awaitable<bool> Session::answer_whole(const Response& response, bool head_only) {
+asio::awaitable<bool> Session::answer_whole(const HttpResponse& response, bool head_only) {
   const bool bodiless = response.status == 204 || response.status == 304;
   std::string out =
       head_of(response, bodiless ? "" : fmt::format("Content-Length: {}\r\n", response.body.size()), keep_);
@@ -365,17 +370,21 @@ asio::awaitable<bool> Session::answer_whole(const Response& response, bool head_
   co_return co_await write(std::move(out));
 }
 
-asio::awaitable<bool> Session::answer_late(Source& source, bool head_only) {
+asio::awaitable<bool> Session::answer_late(Reply& reply, bool head_only) {
+  Source& source = *reply.source;
   for (;;) {
     if (source.next().end) break;
     watch();
     if (gone_) co_return false;
     co_await wait(kNever);
   }
-  co_return co_await answer_whole(source.whole(), head_only);
+  HttpResponse whole = source.whole();
+  whole.headers.insert(whole.headers.end(), reply.head.headers.begin(), reply.head.headers.end());
+  reply.head.status = whole.status;  // what is logged
+  co_return co_await answer_whole(whole, head_only);
 }
 
-asio::awaitable<bool> Session::answer_stream(const Response& head, Source& source, bool head_only) {
+asio::awaitable<bool> Session::answer_stream(const HttpResponse& head, Source& source, bool head_only) {
   if (!chunks_) keep_ = false;
   if (!co_await write(head_of(head, chunks_ ? "Transfer-Encoding: chunked\r\n" : "", keep_))) co_return false;
   if (head_only) co_return true;

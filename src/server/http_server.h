@@ -29,6 +29,7 @@ struct HttpOptions {
   uint16_t port = 8383;               // 0: any that is free
   std::string tls_cert{}, tls_key{};  // PEM files; both or none
   int handler_threads = 2;
+  std::function<void(int status)> answered{};  // told about every answer
   HttpLimits limits{};
 };
 
