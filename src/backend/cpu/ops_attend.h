@@ -49,7 +49,7 @@ struct Ahead {
   int64_t step = 0;
 };
 
-template <typename B>
+template <typename B>  // named where it is used: clang 14 cannot deduce it
 struct Product {
   int64_t m, n, k;
   const float* a;
@@ -59,9 +59,6 @@ struct Product {
   int64_t ldc;
   Ahead ahead;
 };
-// clang 14 does not deduce from the members of an aggregate.
-template <typename B>
-Product(int64_t, int64_t, int64_t, const float*, int64_t, B, float*, int64_t, Ahead = {}) -> Product<B>;
 
 template <bool kAdd, int kRows, int kVecs, typename B>
 void product_tile(const Product<B>& p, int64_t row, int64_t col, Ahead ahead) noexcept {
@@ -195,15 +192,15 @@ PageView view(const PageSource& s, const AttendTile& t, int64_t page) noexcept {
 void score_page(const AttendTile& t, const TileMemory& m, const PageView& k, Ahead ahead) noexcept {
   with_keys(k.type, k.data, t.dim_k, m.scales, [&](const auto& keys) {
     widened(m, keys, t.dim_k, kPage, [&](const auto& b) {
-      product<false>(Product{.m = m.vectors,
-                             .n = kPage,
-                             .k = t.dim_k,
-                             .a = m.q,
-                             .lda = t.dim_k,
-                             .b = b,
-                             .c = m.s,
-                             .ldc = kPage,
-                             .ahead = ahead});
+      product<false>(Product<std::remove_cvref_t<decltype(b)>>{.m = m.vectors,
+                                                               .n = kPage,
+                                                               .k = t.dim_k,
+                                                               .a = m.q,
+                                                               .lda = t.dim_k,
+                                                               .b = b,
+                                                               .c = m.s,
+                                                               .ldc = kPage,
+                                                               .ahead = ahead});
     });
   });
 }
@@ -211,15 +208,15 @@ void score_page(const AttendTile& t, const TileMemory& m, const PageView& k, Ahe
 void add_values(const AttendTile& t, const TileMemory& m, const PageView& v, int64_t tokens, Ahead ahead) noexcept {
   with_values(v.type, v.data, t.dim_v, m.scales, [&](const auto& values) {
     widened(m, values, tokens, t.dim_v, [&](const auto& b) {
-      product<true>(Product{.m = m.vectors,
-                            .n = t.dim_v,
-                            .k = tokens,
-                            .a = m.s,
-                            .lda = kPage,
-                            .b = b,
-                            .c = m.sum,
-                            .ldc = t.dim_v,
-                            .ahead = ahead});
+      product<true>(Product<std::remove_cvref_t<decltype(b)>>{.m = m.vectors,
+                                                              .n = t.dim_v,
+                                                              .k = tokens,
+                                                              .a = m.s,
+                                                              .lda = kPage,
+                                                              .b = b,
+                                                              .c = m.sum,
+                                                              .ldc = t.dim_v,
+                                                              .ahead = ahead});
     });
   });
 }

@@ -162,15 +162,15 @@ void solve_chunk(const DeltaHead& d, int64_t first, int64_t n, const DeltaChunk&
     }
     scale(-c.beta[t] * c.grown[t], dl, d.dim, dl);
     add_scaled(c.beta[t], d.v + (first + t) * d.v_stride, d.dim, dl);
-    product<true>(Product{.m = 1,
-                          .n = d.dim,
-                          .k = t,
-                          .a = kk,
-                          .lda = kChunk,
-                          .b = F32Matrix{c.dl, d.dim},
-                          .c = dl,
-                          .ldc = d.dim,
-                          .ahead = {}});
+    product<true>(Product<F32Matrix>{.m = 1,
+                                     .n = d.dim,
+                                     .k = t,
+                                     .a = kk,
+                                     .lda = kChunk,
+                                     .b = F32Matrix{c.dl, d.dim},
+                                     .c = dl,
+                                     .ldc = d.dim,
+                                     .ahead = {}});
     scale(norm * c.grown[t], d.out + (first + t) * d.out_stride, d.dim, d.out + (first + t) * d.out_stride);
   }
 }
@@ -186,21 +186,21 @@ void delta_chunk(const DeltaHead& d, int64_t first, int64_t n) noexcept {
   float* out = d.out + first * d.out_stride;
   const F32Matrix s0{d.s_out, d.dim}, kt{c.kt, kChunk}, dl{c.dl, d.dim};
   const auto times = [&](const float* a, int64_t lda, const F32Matrix& b, int64_t cols, float* to, int64_t ldc) {
-    product<false>(
-        Product{.m = n, .n = cols, .k = d.dim, .a = a, .lda = lda, .b = b, .c = to, .ldc = ldc, .ahead = {}});
+    product<false>(Product<F32Matrix>{
+        .m = n, .n = cols, .k = d.dim, .a = a, .lda = lda, .b = b, .c = to, .ldc = ldc, .ahead = {}});
   };
   times(k, d.k_stride, s0, d.dim, c.dl, d.dim);
   times(q, d.q_stride, s0, d.dim, out, d.out_stride);
   times(k, d.k_stride, kt, kChunk, c.kk, kChunk);
   times(q, d.q_stride, kt, kChunk, c.kq, kChunk);
   solve_chunk(d, first, n, c);
-  product<true>(Product{
+  product<true>(Product<F32Matrix>{
       .m = n, .n = d.dim, .k = n, .a = c.kq, .lda = kChunk, .b = dl, .c = out, .ldc = d.out_stride, .ahead = {}});
   float ratio[kChunk];
   decay_ratios(c, n - 1, ratio);
   for (int64_t t = 0; t < n; ++t) scale(ratio[t], c.dl + t * d.dim, d.dim, c.dl + t * d.dim);
   scale(c.grown[n - 1], d.s_out, d.dim * d.dim, d.s_out);
-  product<true>(Product{
+  product<true>(Product<F32Matrix>{
       .m = d.dim, .n = d.dim, .k = n, .a = c.kt, .lda = kChunk, .b = dl, .c = d.s_out, .ldc = d.dim, .ahead = {}});
 }
 
