@@ -191,32 +191,32 @@ PageView view(const PageSource& s, const AttendTile& t, int64_t page) noexcept {
 
 void score_page(const AttendTile& t, const TileMemory& m, const PageView& k, Ahead ahead) noexcept {
   with_keys(k.type, k.data, t.dim_k, m.scales, [&](const auto& keys) {
-    widened(m, keys, t.dim_k, kPage, [&](const auto& b) {
-      product<false>(Product<std::remove_cvref_t<decltype(b)>>{.m = m.vectors,
-                                                               .n = kPage,
-                                                               .k = t.dim_k,
-                                                               .a = m.q,
-                                                               .lda = t.dim_k,
-                                                               .b = b,
-                                                               .c = m.s,
-                                                               .ldc = kPage,
-                                                               .ahead = ahead});
+    widened(m, keys, t.dim_k, kPage, [&]<typename B>(const B& b) {
+      product<false>(Product<B>{.m = m.vectors,
+                                .n = kPage,
+                                .k = t.dim_k,
+                                .a = m.q,
+                                .lda = t.dim_k,
+                                .b = b,
+                                .c = m.s,
+                                .ldc = kPage,
+                                .ahead = ahead});
     });
   });
 }
 
 void add_values(const AttendTile& t, const TileMemory& m, const PageView& v, int64_t tokens, Ahead ahead) noexcept {
   with_values(v.type, v.data, t.dim_v, m.scales, [&](const auto& values) {
-    widened(m, values, tokens, t.dim_v, [&](const auto& b) {
-      product<true>(Product<std::remove_cvref_t<decltype(b)>>{.m = m.vectors,
-                                                              .n = t.dim_v,
-                                                              .k = tokens,
-                                                              .a = m.s,
-                                                              .lda = kPage,
-                                                              .b = b,
-                                                              .c = m.sum,
-                                                              .ldc = t.dim_v,
-                                                              .ahead = ahead});
+    widened(m, values, tokens, t.dim_v, [&]<typename B>(const B& b) {
+      product<true>(Product<B>{.m = m.vectors,
+                               .n = t.dim_v,
+                               .k = tokens,
+                               .a = m.s,
+                               .lda = kPage,
+                               .b = b,
+                               .c = m.sum,
+                               .ldc = t.dim_v,
+                               .ahead = ahead});
     });
   });
 }
