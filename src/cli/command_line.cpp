@@ -82,6 +82,7 @@ int dispatch(std::span<const std::string_view> arguments) {
   if (first.starts_with('-')) return run_verb(kVerbs[0], arguments);  // llama.cpp's habit: tern -m M -p P
   if (const Verb* verb = find_verb(first)) return run_verb(*verb, arguments.subspan(1));
   std::vector<std::string> names;
+  names.reserve(kVerbs.size());
   for (const Verb& verb : kVerbs) names.emplace_back(verb.name);
   const auto near = nearest(first, names);
   throw UsageError(fmt::format("there is no verb '{}'{} (see `tern help`)", first,

@@ -93,7 +93,7 @@ struct FlagSet::Impl {
   }
 };
 
-FlagSet::FlagSet(std::string name, std::string summary) : impl_(std::make_unique<Impl>(std::move(name), summary)) {}
+FlagSet::FlagSet(std::string name, const std::string& summary) : impl_(std::make_unique<Impl>(std::move(name), summary)) {}
 FlagSet::~FlagSet() = default;
 
 FlagSet& FlagSet::option(const std::string& names, std::string& value, const std::string& help) {

@@ -12,7 +12,7 @@ namespace tern::cli {
 class FlagSet {
  public:
   /// `name` as usage shows it ("tern run"), `summary` the first line of help.
-  FlagSet(std::string name, std::string summary);
+  FlagSet(std::string name, const std::string& summary);
   ~FlagSet();
   FlagSet(const FlagSet&) = delete;
   FlagSet& operator=(const FlagSet&) = delete;

@@ -172,6 +172,7 @@ std::filesystem::path binary_folder() {
 
 std::vector<std::string> kv_type_names() {
   std::vector<std::string> names;
+  names.reserve(kKvTypes.size());
   for (const KvType type : kKvTypes) names.emplace_back(kv_type_name(type));
   return names;
 }

@@ -19,6 +19,7 @@ std::vector<FormatShare> format_mix(const gguf::File& file) {
     share.bytes += t.nbytes;
   }
   std::vector<FormatShare> mix;
+  mix.reserve(by_name.size());
   for (auto& [name, share] : by_name) mix.push_back(share);
   std::sort(mix.begin(), mix.end(), [](const FormatShare& a, const FormatShare& b) { return a.bytes > b.bytes; });
   return mix;
