@@ -182,6 +182,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string outgoing_;                   // of the write outstanding
   size_t wrote_ = 0;
   bool signalled_ = false, reading_ = false, writing_ = false, write_failed_ = false, greeted_ = false;
+  bool news_ = false;   // the Source has something; signals are also spent on waiting for writes
   bool gone_ = false;   // nothing more comes from the peer
   bool busy_ = false;   // with a request
   bool keep_ = true;    // the connection may serve another request
@@ -203,7 +204,10 @@ std::function<void()> Session::waker() {
     if (!shared || waker->posted.exchange(true)) return;
     asio::post(shared->io, [waker] {
       waker->posted = false;
-      if (const auto session = waker->session.lock()) session->wake();
+      if (const auto session = waker->session.lock()) {
+        session->news_ = true;
+        session->wake();
+      }
     });
   };
 }
@@ -372,11 +376,12 @@ asio::awaitable<bool> Session::answer_whole(const HttpResponse& response, bool h
 
 asio::awaitable<bool> Session::answer_late(Reply& reply, bool head_only) {
   Source& source = *reply.source;
-  for (;;) {
-    if (source.next().end) break;
-    watch();
-    if (gone_) co_return false;
-    co_await wait(kNever);
+  while (!source.next().end) {
+    do {
+      watch();
+      if (gone_) co_return false;
+      co_await wait(kNever);
+    } while (!std::exchange(news_, false));
   }
   HttpResponse whole = source.whole();
   whole.headers.insert(whole.headers.end(), reply.head.headers.begin(), reply.head.headers.end());
@@ -401,12 +406,15 @@ asio::awaitable<bool> Session::answer_stream(const HttpResponse& head, Source& s
       spoken = Clock::now();
     }
     if (piece.end) co_return true;
-    watch();
+    while (!std::exchange(news_, false)) {
+      watch();
+      if (gone_) co_return false;
+      if (co_await wait(spoken + shared_->limits.comment_time)) continue;
+      const std::string comment = source.idle();
+      if (!comment.empty() && !co_await write(framed(comment, false))) co_return false;
+      spoken = Clock::now();
+    }
     if (gone_) co_return false;
-    if (co_await wait(spoken + shared_->limits.comment_time)) continue;
-    if (const std::string comment = source.idle(); !comment.empty() && !co_await write(framed(comment, false)))
-      co_return false;
-    spoken = Clock::now();
   }
 }
 
