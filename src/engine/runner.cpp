@@ -13,7 +13,7 @@ bool Runner::Limits::has_state(const Plan& plan) const {
 
 CacheShape Runner::Limits::cache(const Plan& plan) const {
   CacheShape shape{.pages = KvPool::pages_for(context) * sequences, .k = k, .v = v};
-  if (has_state(plan)) shape.state_slots = sequences * Sequence::kStateSlots;
+  if (has_state(plan)) shape.state_slots = sequences * Sequence::kStateSlots + checkpoints;
   return shape;
 }
 
@@ -29,6 +29,11 @@ Runner::Runner(const Plan& plan, Backend& backend, const Limits& limits)
 
 Sequence Runner::start() {
   return Sequence(pools_, limits_.has_state(plan_));
+}
+
+Sequence Runner::start(SequenceStart from) {
+  CHECK((from.next_state >= 0) == limits_.has_state(plan_));
+  return Sequence(pools_, std::move(from));
 }
 
 void Runner::require_room(int64_t tokens) const {
@@ -72,8 +77,8 @@ void Runner::fill(std::span<const Slice> slices) {
                  .first_page = static_cast<int32_t>(step_.pages.size()),
                  .n_pages = static_cast<int32_t>(s.pages_.size())};
     if (s.recurrent()) {
-      rows.state_in = s.position() == 0 ? kZeroState : s.slots_[static_cast<size_t>(s.current_)];
-      rows.state_out = s.slot_to_write();
+      rows.state_in = s.position() == 0 ? kZeroState : s.in_;
+      rows.state_out = s.out_;
     }
     step_.seqs.push_back(rows);
     step_.pages.insert(step_.pages.end(), s.pages_.begin(), s.pages_.end());
@@ -111,11 +116,7 @@ std::span<const float> Runner::run(std::span<const Slice> slices) {
   fill(slices);
   const std::span<float> logits = backend_.logits_memory(step_.out_rows.size() * static_cast<size_t>(plan_.n_vocab));
   backend_.run(program(step_), step_, logits);
-  for (const Slice& slice : slices) {
-    Sequence& s = *slice.sequence;
-    s.tokens_.insert(s.tokens_.end(), slice.tokens.begin(), slice.tokens.end());
-    if (s.saved_ == s.current_) s.current_ = 1 - s.current_;
-  }
+  for (const Slice& slice : slices) slice.sequence->advance(slice.tokens);
   return logits;
 }
 

@@ -33,6 +33,7 @@ class Runner {
     int32_t sequences = 1;   // alive at a time
     int32_t rows = 512;      // tokens in a batch
     KvType k = KvType::kF16, v = KvType::kF16;
+    int32_t checkpoints = 0;  // state slots beside those of the sequences, for the prefix cache
     CacheShape cache(const Plan& plan) const;
     /// Whether a sequence takes state slots: of recurrent layers, or for newest tokens that its pages do not hold.
     bool has_state(const Plan& plan) const;
@@ -42,6 +43,7 @@ class Runner {
   Runner(const Plan& plan, Backend& backend, const Limits& limits);
 
   Sequence start();
+  Sequence start(SequenceStart from);
   /// Appends the slices and returns the logits [outputs, n_vocab] in slice order, valid until the next call. A failed
   /// call leaves every sequence as it was. kContextFull with both numbers when a sequence would outgrow the context;
   /// kInvalidArgument for a token outside the vocabulary.
@@ -61,6 +63,7 @@ class Runner {
   const Limits& limits() const noexcept { return limits_; }
   const Plan& plan() const noexcept { return plan_; }
   Backend& backend() const noexcept { return backend_; }
+  const std::shared_ptr<CachePools>& pools() const noexcept { return pools_; }
 
  private:
   static constexpr int64_t kScoredFloats = int64_t{1} << 25;  // 128 MB

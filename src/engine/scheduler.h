@@ -1,6 +1,6 @@
 // Many answers at once: one thread that owns a Model's Runner and steps all sequences together. Every iteration drains
 // cancels, admits, takes a chunk of prefill and decodes all running sequences in one batch. Everything public may be
-// called from any thread.
+// called from any thread. The rules of admission stand in scheduler_core.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -45,7 +45,8 @@ struct Ending {
   std::string stop{};   // the stop string that ended it
   std::string error{};  // of kFailed
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0, first_token_seconds = 0;
+  double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
+  double first_token_seconds = 0;  // from submit()
 };
 
 /// Hears about one answer. Called from the scheduler's thread, in order, on_end exactly once and last; must not block.
@@ -91,7 +92,7 @@ struct SchedulerStats {
 
 struct SchedulerLimits {
   int32_t queue = 512;  // waiting requests; more are refused
-  int32_t chunk = 256;  // rows of prefill in a step that also decodes
+  int32_t chunk = 256;  // most rows of prefill in a step that also decodes; fewer where that doubles its time
   bool prefix_cache = true;
 };
 

@@ -1,7 +1,6 @@
 // One conversation as the engine sees it: its tokens, the KV pages and the recurrent-state slot that hold what was
 // computed from them. Owned by whoever talks; gives its memory back when it goes.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,6 +17,13 @@ struct CachePools {
   StatePool states;
 };
 
+/// What a sequence starts from. Its owner of every page and slot passes to the sequence.
+struct SequenceStart {
+  std::vector<int32_t> tokens{}, pages{};  // the last page is written to, the others may have other owners
+  int32_t state = -1;                      // slot with the state behind `tokens`, -1: none
+  int32_t next_state = -1;                 // slot to write to, -1: the model has no state
+};
+
 class Sequence {
  public:
   /// Slots of recurrent state a sequence takes: one for now, one for a checkpoint.
@@ -25,6 +31,7 @@ class Sequence {
 
   /// Takes state slots when `recurrent`. kOutOfMemory when there are not enough.
   Sequence(std::shared_ptr<CachePools> pools, bool recurrent);
+  Sequence(std::shared_ptr<CachePools> pools, SequenceStart start);
   ~Sequence();
   Sequence(Sequence&& other) noexcept = default;
   Sequence& operator=(Sequence&& other) noexcept;
@@ -33,28 +40,34 @@ class Sequence {
 
   /// Tokens whose effect is in the cache.
   std::span<const int32_t> tokens() const noexcept { return tokens_; }
+  std::span<const int32_t> pages() const noexcept { return pages_; }
   int32_t position() const noexcept { return static_cast<int32_t>(tokens_.size()); }
-  bool recurrent() const noexcept { return slots_[0] >= 0; }
+  bool recurrent() const noexcept { return out_ >= 0; }
   /// Marks the present as a place that rewind() can return to. Costs nothing: what follows is written to the other
   /// slot.
   void checkpoint() noexcept;
   /// Forgets everything behind `position`. A recurrent sequence knows only its state now and at the checkpoint: it goes
   /// back to that, or to the start, whichever is the last one not behind `position`. Returns the position reached.
   int32_t rewind(int32_t position);
+  /// The slot with the present state, one owner of which is the caller's. What follows must go elsewhere: to
+  /// `next_state` (whose owner passes to the sequence) when it has no other place, see shares_state().
+  int32_t share_state(int32_t next_state = -1);
+  /// The present state is not where the next one will be written.
+  bool shares_state() const noexcept { return in_ != out_; }
 
  private:
   friend class Runner;
+  void advance(std::span<const int32_t> tokens);  // after a run
   void release() noexcept;
-  int32_t slot_to_write() const noexcept {
-    return slots_[static_cast<size_t>(saved_ == current_ ? 1 - current_ : current_)];
-  }
 
   std::shared_ptr<CachePools> pools_;
   std::vector<int32_t> tokens_;
   std::vector<int32_t> pages_;
-  std::array<int32_t, kStateSlots> slots_{-1, -1};
-  int32_t current_ = 0;  // index of the slot with the state at position()
-  int32_t saved_ = -1;   // index of the slot with the state at the checkpoint; -1: none
+  // State slots, -1: none. Each that is named here, once or more often, has one owner for it.
+  int32_t in_ = -1;     // with the state at position()
+  int32_t out_ = -1;    // that the next run writes
+  int32_t saved_ = -1;  // with the state at the checkpoint
+  int32_t spare_ = -1;
   int32_t saved_position_ = 0;
 };
 

@@ -1,0 +1,102 @@
+#include "engine/scheduler_answer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace tern {
+namespace {
+
+void check_settings(const Request& request, const text::Tokenizer& tokenizer) {
+  for (const std::string& stop : request.stop)
+    if (stop.empty()) fail(ErrorCode::kInvalidArgument, "an empty stop string would end every answer at once");
+  for (const auto& [token, bias] : request.logit_bias)
+    if (token < 0 || token >= tokenizer.n_vocab() || std::isnan(bias) || bias == INFINITY)
+      fail(ErrorCode::kInvalidArgument, "a bias of {} for token {}: there are tokens 0 to {}", bias, token,
+           tokenizer.n_vocab() - 1);
+}
+
+}  // namespace
+
+std::string StopText::push(const std::string& text) {
+  if (stops_.empty()) return text;
+  held_ += text;
+  size_t first = std::string::npos;
+  for (const std::string& stop : stops_) {
+    const size_t at = held_.find(stop);
+    if (at >= first) continue;
+    first = at;
+    found_ = stop;
+  }
+  if (first != std::string::npos) return take_held().substr(0, first);
+  size_t kept = 0;  // the longest end of the text that some stop string begins with
+  for (const std::string& stop : stops_)
+    for (size_t n = std::min(stop.size() - 1, held_.size()); n > kept; --n)
+      if (held_.ends_with(std::string_view(stop).substr(0, n))) kept = n;
+  std::string shown = held_.substr(0, held_.size() - kept);
+  held_.erase(0, shown.size());
+  return shown;
+}
+
+Answer::Answer(const Request& request, const text::Tokenizer& tokenizer, std::shared_ptr<const text::TokenTable> table,
+               int64_t room)
+    : tokenizer_(tokenizer),
+      sampler_(request.sampling),
+      decoder_(tokenizer, request.show_special),
+      stop_text_(request.stop),
+      stop_tokens_(request.stop_tokens),
+      bias_(request.logit_bias),
+      most_(request.max_tokens < 0 ? room : std::min(request.max_tokens, room)),
+      top_logprobs_(request.top_logprobs),
+      ignore_end_(request.ignore_end) {
+  check_settings(request, tokenizer);
+  if (request.grammar) grammar_.emplace(request.grammar, std::move(table));
+  for (const int32_t token : request.prompt) sampler_.accept(token);
+}
+
+int32_t Answer::choose(std::span<const float> logits) {
+  if (bias_.empty() && !grammar_) return sampler_.sample(logits);
+  edited_.assign(logits.begin(), logits.end());
+  for (const auto& [token, bias] : bias_) edited_[static_cast<size_t>(token)] += bias;
+  if (grammar_) grammar_->mask(edited_);
+  return sampler_.sample(edited_);
+}
+
+void Answer::explain(std::span<const float> logits, TokenEvent& event) const {
+  if (top_logprobs_ < 0) return;
+  const double all = log_sum_exp(logits);
+  const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - all); };
+  event.logprob = logprob(logits[static_cast<size_t>(event.token)]);
+  if (top_logprobs_ == 0) return;
+  for (const auto& [token, logit] : top(logits, top_logprobs_)) event.top.push_back({token, logprob(logit)});
+}
+
+Answer::Next Answer::next(std::span<const float> logits) {
+  if (generated_ == most_) return {.end = EndReason::kLength};  // none was asked for
+  // Rows that pad the embedding are no tokens.
+  logits = logits.first(std::min(logits.size(), static_cast<size_t>(tokenizer_.n_vocab())));
+  token_ = choose(logits);
+  if (!ignore_end_ && tokenizer_.is_end_of_generation(token_)) return {.end = EndReason::kEndOfText};
+  if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token_) != stop_tokens_.end())
+    return {.end = EndReason::kStopToken};
+  if (grammar_) grammar_->accept(token_);
+  ++generated_;
+  Next next{.event = TokenEvent{.token = token_, .text = stop_text_.push(decoder_.push(token_))}};
+  explain(logits, *next.event);
+  if (!stop().empty()) {
+    next.end = EndReason::kStopString;
+  } else if (grammar_ && grammar_->finished()) {
+    next.end = EndReason::kEndOfText;
+  } else if (generated_ == most_) {
+    next.end = EndReason::kLength;
+  }
+  return next;
+}
+
+std::string Answer::rest() {
+  if (!stop().empty()) return {};
+  return stop_text_.take_held() + decoder_.finish();
+}
+
+}  // namespace tern
