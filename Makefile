@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Everything else is cmake presets (CMakePresets.json).
-.PHONY: demo test bench deps deps-build build check format clean
+.PHONY: demo test bench deps deps-build lint format clean
 DEMO_QUESTION ?= What does "river" mean?
 
 demo: deps-build
@@ -22,6 +22,9 @@ deps:
 	scripts/deps.sh
 deps-build:
 	scripts/deps.sh build
+# clang-tidy over what is compiled for every machine; needs a configured build/release.
+lint:
+	git ls-files 'src/*.cpp' ':!src/backend/cuda' | xargs -P $$(nproc) -n 1 clang-tidy -p build/release --quiet
 format:
 	git ls-files '*.cpp' '*.h' '*.inl' | xargs clang-format -i
 clean:

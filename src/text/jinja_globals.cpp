@@ -38,7 +38,7 @@ Value make_dict(Bound& b) {
 }
 
 Value make_namespace(Bound& b) {
-  const Value out = make_dict(b);
+  Value out = make_dict(b);
   out.dict()->is_namespace = true;
   return out;
 }

@@ -53,7 +53,7 @@ Value get(Bound& b) {
 
 Value set_default(Bound& b) {
   if (const Value* found = find_key(b, 1)) return *found;
-  const Value value = b.has(2) ? b[2] : Value(None{});
+  Value value = b.has(2) ? b[2] : Value(None{});
   b.heap.set(&self_dict(b), b[1], value);
   return value;
 }
@@ -64,7 +64,7 @@ Value pop_key(Bound& b) {
     if (!b.has(2)) raise("pop() finds no key {}", to_repr(b.heap, b[1]));
     return b[2];
   }
-  const Value value = *found;
+  Value value = *found;
   std::erase_if(self_dict(b).items, [&](const auto& item) { return &item.second == found; });
   return value;
 }
@@ -72,7 +72,7 @@ Value pop_key(Bound& b) {
 Value pop_item(Bound& b) {
   auto& all = self_dict(b).items;
   if (all.empty()) raise("popitem() finds an empty mapping");
-  const Value out = pair(b.heap, all.back().first, all.back().second);
+  Value out = pair(b.heap, all.back().first, all.back().second);
   all.pop_back();
   return out;
 }
@@ -130,7 +130,7 @@ Value pop_index(Bound& b) {
   const auto size = static_cast<Int>(list.items.size());
   if (given < -size || given >= size) raise("pop() finds no item {} in a list of {}", given, size);
   const auto at = list.items.begin() + static_cast<std::ptrdiff_t>(position(b, 1, -1));
-  const Value value = *at;
+  Value value = *at;
   b.heap.work(list.items.size() / 8);
   list.items.erase(at);
   return value;

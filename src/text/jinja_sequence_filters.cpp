@@ -32,7 +32,7 @@ Value at_path(Bound& b, Value value, const Value& path, const Value* fallback = 
   return value;
 }
 
-Value without_case(Heap& heap, Value value) {
+Value without_case(Heap& heap, const Value& value) {
   return value.text() ? heap.str(lower(value.text()->bytes)) : value;
 }
 
