@@ -95,7 +95,10 @@ class Pattern {
   std::string sequence(int32_t depth) {
     if (depth > kMaxDepth) unsupported("too many nested groups");
     std::string out;
-    while (!at_end() && peek() != '|' && peek() != ')' && peek() != '$') out += atom(depth) + quantifier() + " ";
+    while (!at_end() && peek() != '|' && peek() != ')' && peek() != '$') {
+      out += atom(depth);
+      out += quantifier() + " ";
+    }
     return out.empty() ? R"("" )" : out;
   }
 

@@ -47,7 +47,9 @@ class ReplyParser {
   ReplyParser(ReplyParser&&) noexcept;
   /// `text`: valid UTF-8, control tokens spelled out.
   std::vector<ReplyDelta> push(std::string_view text);
-  std::vector<ReplyDelta> finish();
+  /// `cut`: the answer did not end by itself (its length, a cancel). A call that is still open then stays open, its
+  /// arguments no whole JSON, so that nobody runs half of one; otherwise what is missing is closed.
+  std::vector<ReplyDelta> finish(bool cut = false);
 
  private:
   struct Impl;
