@@ -503,6 +503,7 @@ TEST(ReplyFormat, ReadsBackTheCallsThatTemplatesWrite) {
     }
     size_t same = 0;
     while (same < prompt.size() && same < both.size() && prompt[same] == both[same]) ++same;
+    while (same > 0 && both[same - 1] != '\n' && both[same - 1] != '>' && both[same - 1] != ']') --same;  // whole tags
     const bool thinking = !format.think_open.empty() &&
                           prompt.find(format.think_open, same > 20 ? same - 20 : 0) != prompt.npos &&
                           both.find(format.think_close, same) != both.npos;
