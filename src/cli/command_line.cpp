@@ -21,6 +21,7 @@ constexpr int kFailed = 1, kUsage = 2;
 
 constexpr std::array kVerbs{
     Verb{"run", "answer a prompt, or chat", setup_run},
+    Verb{"serve", "answer over HTTP: OpenAI's API and others", setup_serve},
     Verb{"show", "what a model file is", setup_show},
     Verb{"plan", "the ops, kernels and memory of a model", setup_plan},
     Verb{"tokenize", "text to token ids", setup_tokenize},

@@ -185,7 +185,8 @@ void Generation::end(GenerationEvent& event, Ending ending) {
   } else {
     text::ReplyParser& parser = parsers_[static_cast<size_t>(event.choice)];
     event.deltas = parser.push(ending.text);
-    for (text::ReplyDelta& delta : parser.finish()) event.deltas.push_back(std::move(delta));
+    const bool cut = ending.reason == EndReason::kLength || ending.reason == EndReason::kCancelled;
+    for (text::ReplyDelta& delta : parser.finish(cut)) event.deltas.push_back(std::move(delta));
   }
   absorb(event);
   event.ended = choice.ended = true;

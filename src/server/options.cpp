@@ -32,11 +32,12 @@ std::vector<std::string> field_names(const SamplerSetting& setting) {
 void read_sampling(Body& body, SamplerOptions& sampling) {
   for (const SamplerSetting& setting : sampler_settings())
     for (const std::string& name : field_names(setting))
-      if (const auto value = body.number(name)) try {
-          setting.set(sampling, *value);
-        } catch (const Error& error) {
-          throw bad_request(name, error.what());
-        }
+      if (const auto value = body.number(name)) {
+        if (!(*value >= setting.low && *value <= setting.high))
+          throw bad_request(
+              name, fmt::format("'{}' is {}, and must be within {}..{}", name, *value, setting.low, setting.high));
+        setting.set(sampling, *value);
+      }
   // Samplers that tern may lack; where sampler_settings() has them they are known by now.
   for (const char* name :
        {"presence_penalty", "frequency_penalty", "xtc_probability", "dynatemp_range", "mirostat", "dry_multiplier"})
