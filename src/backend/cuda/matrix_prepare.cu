@@ -1,6 +1,8 @@
 // A block takes a span of a row, four consecutive elements a thread. Butterflies of the Hadamard transform run in
 // registers (strides 1, 2), between lanes (4 .. 64) and between warps (128 ..): every pair is added and subtracted as
 // quant::walsh_hadamard does it, so the bits agree. Rounding follows quant::quantize_row to the last integer.
+#include <algorithm>
+
 #include "backend/cuda/gates.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_kernels.h"
@@ -11,7 +13,7 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kLeastSpan = 1024;
+constexpr int64_t kLeastSpan = 1024, kMostSpan = 4096;
 constexpr int64_t kManyRows = 64;  // from here on a block takes a whole row, so that its norm is found once
 
 struct Four {
@@ -237,42 +239,58 @@ __global__ void __launch_bounds__(1024) prepare_kernel(const __grid_constant__ P
   }
 }
 
-/// One scale a row: a block a row, which it reads twice.
+/// One scale a row: a block a row, which it reads twice where it is longer than kKept spans.
 __global__ void __launch_bounds__(1024) prepare_row_kernel(const __grid_constant__ PrepareArgs p) {
   extern __shared__ float4 shared[];
   __shared__ float most[32];
   const int span = static_cast<int>(blockDim.x) * 4;
   const int64_t row = blockIdx.x;
+  constexpr int kKept = 2;
+  Four kept[kKept];
   float amax = 0;
   let_next_kernel_start();
   wait_for_previous_kernel();
   const float factor = row_factor(p, row);
-  for (int at = 0; at < p.cols; at += span) {
+  const auto load = [&](int at) {
     const int col = at + static_cast<int>(threadIdx.x) * 4;
-    amax = fmaxf(amax, magnitude_of(load_span(p, row, col, factor, read_constants(p, col), shared)));
-    __syncthreads();
+    const Four x = load_span(p, row, col, factor, read_constants(p, col), shared);
+    if (p.block > 128) __syncthreads();  // the exchange buffers have been read
+    return x;
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    kept[i] = Four{};
+    if (i * span < p.cols) kept[i] = load(i * span);
+    amax = fmaxf(amax, magnitude_of(kept[i]));
   }
+  for (int at = kKept * span; at < p.cols; at += span) amax = fmaxf(amax, magnitude_of(load(at)));
   amax = most_of_lanes(amax, 32);
   if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = amax;
   __syncthreads();
   for (unsigned i = 0; i < blockDim.x / 32; ++i) amax = fmaxf(amax, most[i]);
   const auto multiplier = static_cast<float>(127.0 / fmax(1e-5, static_cast<double>(amax)));
   if (threadIdx.x == 0) p.multipliers[row] = multiplier;
-  for (int at = 0; at < p.q_stride; at += span) {
+  const auto round = [&](int at, const Four& x) {
     const int col = at + static_cast<int>(threadIdx.x) * 4;
-    store(p, row, col, load_span(p, row, col, factor, read_constants(p, col), shared), multiplier);
+    store(p, row, col, x, multiplier);
     if (col < p.q_stride && threadIdx.x % 32 == 0) p.scales[scale_place(p, row, col)] = 1.0f;
-    __syncthreads();
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (i * span < p.q_stride) round(i * span, kept[i]);
   }
+  for (int at = kKept * span; at < p.q_stride; at += span) round(at, load(at));
 }
 
 }  // namespace
 
 void launch_prepare(cudaStream_t stream, const PrepareArgs& p) {
-  const int64_t span = p.block > kLeastSpan ? p.block : kLeastSpan;
+  const bool by_row = p.q && p.group == 0;
+  const bool wide = by_row && p.block == 0 && p.rows < kManyRows;  // few rows: the latency of one counts
+  const int64_t least = wide ? std::min((p.cols + 127) / 128 * 128, kMostSpan) : kLeastSpan;
+  const int64_t span = std::max(p.block, least);
   const auto threads = static_cast<unsigned>(span / 4);
   const size_t shared = p.block > 128 ? threads * 2 * sizeof(float4) : 0;
-  const bool by_row = p.q && p.group == 0;
   const bool whole_rows = by_row || (p.source.norm && p.source.group == p.cols && p.rows >= kManyRows);
   const dim3 grid(static_cast<unsigned>(p.rows), whole_rows ? 1u : blocks(p.q ? p.q_stride : p.cols, span));
   launch("prepare", by_row ? prepare_row_kernel : prepare_kernel, grid, threads, shared, stream, p);
