@@ -69,7 +69,13 @@ __device__ void attend_part(const FewArgs& a) {
     }
     copy_async_commit();
   };
-  for (int p = begin; p < begin + kStages - 1; ++p) load(p);
+  const auto load_first = [&] {
+    for (int p = begin; p < begin + kStages - 1; ++p) load(p);
+  };
+  const bool written_before = (begin + kStages - 1) * kPageTokens <= seq.position;  // by no kernel of this Step
+  if (written_before) load_first();
+  wait_for_previous_kernel();
+  if (!written_before) load_first();
   for (int i = threadIdx.x; i < kVectors * kDim / 2; i += kThreads) {
     const int m = i / (kDim / 2), d = i % (kDim / 2) * 2;
     float2 x{0, 0};
@@ -154,7 +160,7 @@ __device__ void attend_part(const FewArgs& a) {
 
 template <int kDim, int kStages>
 __global__ void __launch_bounds__(kThreads) attend_few_kernel(const __grid_constant__ FewArgs a) {
-  begin_kernel();
+  let_next_kernel_start();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   attend_part<kDim, kStages>(a);
 #endif

@@ -13,9 +13,11 @@ inline __device__ float weight_of(float a, float b) {
   return a == -INFINITY ? 0.0f : exp2f(a - b);
 }
 
-/// Parts of a context: whole pages, at most `most`.
+/// Parts of a context: whole pages, at most `most`. Few pages are one part: putting parts together costs as much as
+/// reading some pages more.
 inline __device__ int parts_of(int32_t pages, int64_t most) {
-  return min(pages, static_cast<int32_t>(most));
+  constexpr int32_t kPagesOfOne = 4;
+  return pages <= kPagesOfOne ? 1 : min(pages, static_cast<int32_t>(most));
 }
 /// Pages of part `part`.
 inline __device__ int first_page_of(int32_t pages, int part, int parts) {

@@ -32,8 +32,9 @@ __device__ __forceinline__ void widen(uint4 v, float (&f)[8], __nv_bfloat16) {
 /// together.
 template <typename T, int kActs>
 __global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant__ FloatArgs p, bool together) {
-  begin_kernel();
-  constexpr int kValues = 16 / sizeof(T);
+  let_next_kernel_start();
+  if (p.ids) wait_for_previous_kernel();  // the ids are another kernel's, the weights no one's
+  constexpr int kValues = 16 / sizeof(T), kAhead = 5;
   const Target& target = blockIdx.z == 0 ? p.target : p.other;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int64_t row = together ? blockIdx.x : static_cast<int64_t>(blockIdx.x) * kWarps + warp;
@@ -44,10 +45,10 @@ __global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant
   const float* x = p.x + first / p.pairs_per_act * p.cols;
   float sum[kActs] = {};
   const int64_t step = together ? kWarps * 32 : 32;
-#pragma unroll 4
-  for (int64_t i = together ? threadIdx.x : lane; i * kValues < p.cols; i += step) {
+  const int64_t begin = together ? threadIdx.x : lane;
+  const auto add = [&](int64_t i, const uint4& weights) {
     float v[kValues];
-    widen(load_once(w + i * 16), v, T{});
+    widen(weights, v, T{});
     const int64_t col = i * kValues;
     const bool whole = p.cols % 4 == 0 && col + kValues <= p.cols;
 #pragma unroll
@@ -66,7 +67,19 @@ __global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant
         }
       }
     }
+  };
+  uint4 ahead[kAhead];
+#pragma unroll
+  for (int j = 0; j < kAhead; ++j) {
+    if ((begin + j * step) * kValues < p.cols) ahead[j] = load_once(w + (begin + j * step) * 16);
   }
+  wait_for_previous_kernel();
+#pragma unroll
+  for (int j = 0; j < kAhead; ++j) {
+    if ((begin + j * step) * kValues < p.cols) add(begin + j * step, ahead[j]);
+  }
+#pragma unroll 4
+  for (int64_t i = begin + kAhead * step; i * kValues < p.cols; i += step) add(i, load_once(w + i * 16));
   __shared__ float sums[kWarps][kActs];
 #pragma unroll
   for (int a = 0; a < kActs; ++a) {

@@ -1,6 +1,6 @@
-// One to 32 activation rows: every byte of the weights is read once. As many blocks as the device holds walk over the
-// tiles of the launch; the warps of a block share a tile, taking stages of some two kilobytes in turn, each through its
-// own ring, across the ends of tiles, so memory never waits for arithmetic.
+// One to 32 activation rows: every byte of the weights is read once, beyond 16 rows twice. As many blocks as the device
+// holds walk over the tiles of the launch; the warps of a block share a tile, taking stages of some two kilobytes in
+// turn, each through its own ring, across the ends of tiles, so memory never waits for arithmetic.
 #pragma once
 #include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_kernels.h"
@@ -9,7 +9,11 @@
 
 namespace tern::cuda {
 
-constexpr int kMatvecWarps = 8, kMatvecDepth = 4;
+constexpr int kMatvecWarps = 8;
+constexpr int kMatvecCols = 16;  // act rows of a launch beyond eight
+/// Stages under way: what a block holds must fit its shared memory.
+template <int kM>
+constexpr int kMatvecDepth = kM > 1 ? 2 : 4;
 
 /// How a launch cuts tiles: stages of whole units.
 template <typename L>
@@ -20,7 +24,7 @@ struct Stages {
   __host__ __device__ static int count(int units) { return (units + kUnits - 1) / kUnits; }
 };
 template <typename L, int kM>
-using MatvecRing = WarpRing<Stages<L>::kBytes, kM, kMatvecDepth>;
+using MatvecRing = WarpRing<Stages<L>::kBytes, kM, kMatvecDepth<kM>>;
 
 /// What a lane needs of the activations of a chunk: its 32 bytes of row n * 8 + lane / 4, scales and sums of rows
 /// n * 8 + 2t and the next.
@@ -167,9 +171,22 @@ __device__ __forceinline__ void add_lanes(float (&y)[4]) {
   }
 }
 
-/// The warps' sums of a place, added in the order of the warps, as the product.
+/// What a sum is finished with. All of it is there before the sum is.
+struct Finish {
+  float multiplier, bias, add;
+};
+template <bool kOne>
+__device__ __forceinline__ Finish read_finish(const ProductArgs& p, const Target& target, int pair, int col,
+                                              int out_row) {
+  const int64_t at = static_cast<int64_t>(kOne ? pair : col) * target.rows + out_row;
+  return {.multiplier = p.x.multipliers ? p.x.multipliers[kOne ? pair / p.pairs_per_act : col] : 1.0f,
+          .bias = target.bias ? target.bias[out_row] : 0.0f,
+          .add = target.add ? target.add[at] : 0.0f};
+}
+
+/// The warps' sums of a place, added in the order of the warps, as the product. kOne: `ahead` is of this thread's row.
 template <typename L, bool kOne, int kM, int kN>
-__device__ __forceinline__ void store_place(const ProductArgs& p, int place, int pair, int warps,
+__device__ __forceinline__ void store_place(const ProductArgs& p, int place, int pair, int warps, const Finish& ahead,
                                             const float (*sums)[kOne ? 1 : kN * 8][kM * kTileRows]) {
   constexpr int kCols = kOne ? 1 : kN * 8, kRows = kM * kTileRows;
   const auto [target, tile] = find_place<kM>(p, place);
@@ -184,17 +201,15 @@ __device__ __forceinline__ void store_place(const ProductArgs& p, int place, int
         sum += sums[k][col][row];
       }
     }
-    const float multiplier = p.x.multipliers ? p.x.multipliers[kOne ? pair / p.pairs_per_act : col] : 1.0f;
-    const float bias = target->bias ? target->bias[out_row] : 0.0f;
-    const int64_t at = static_cast<int64_t>(kOne ? pair : col) * target->rows + out_row;
-    target->out[at] =
-        finish<L>(sum, multiplier, target->tensor_scale, target->scale, bias) + (target->add ? target->add[at] : 0.0f);
+    const Finish f = kOne ? ahead : read_finish<kOne>(p, *target, pair, col, out_row);
+    target->out[static_cast<int64_t>(kOne ? pair : col) * target->rows + out_row] =
+        finish<L>(sum, f.multiplier, target->tensor_scale, target->scale, f.bias) + f.add;
   }
 }
 
 /// Blocks: x: walk over the places of the launch, kM tiles each; y (kOne): act row or pair.
 template <typename L, bool kOne, int kM, int kN>
-__global__ void __launch_bounds__(kMatvecWarps * 32, kOne ? 3 : kN == 1 ? 2 : 1)
+__global__ void __launch_bounds__(kMatvecWarps * 32, kOne ? 3 : 2)
     matvec_kernel(const __grid_constant__ ProductArgs p) {
   using S = Stages<L>;
   using Ring = MatvecRing<L, kM>;
@@ -209,7 +224,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, kOne ? 3 : kN == 1 ? 2 : 1)
   if (p.ids) wait_for_previous_kernel();  // the ids are another kernel's, the weights no one's
   StageCursor<L, kM> cursor(p, warp, warps);
 #pragma unroll
-  for (int i = 0; i < kMatvecDepth; ++i) {
+  for (int i = 0; i < kMatvecDepth<kM>; ++i) {
     cursor.take([&](const auto& from, int bytes) { ring.fill(i, from, bytes); });
   }
   let_next_kernel_start();
@@ -219,6 +234,13 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, kOne ? 3 : kN == 1 ? 2 : 1)
   int buffer = 0;
   for (int place = static_cast<int>(blockIdx.x); place < p.target[p.targets - 1].tiles_end;
        place += static_cast<int>(gridDim.x), buffer ^= kBuffers - 1) {
+    Finish ahead{};
+    if constexpr (kOne) {
+      static_assert(kM == 1, "a thread a row of the place");
+      const auto [target, tile] = find_place<kM>(p, place);
+      const int out_row = tile * kTileRows + static_cast<int>(threadIdx.x);
+      if (threadIdx.x < kTileRows && out_row < target->rows) ahead = read_finish<kOne>(p, *target, pair, 0, out_row);
+    }
     float y[kM][kN][4] = {};
     for (int stage = warp; stage < cursor.stages; stage += warps) {
       LaneChunk<L, kN> x[kAhead];
@@ -255,7 +277,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, kOne ? 3 : kN == 1 ? 2 : 1)
       if (!kOne || col == 0) sums[buffer][warp][kOne ? 0 : col][row] = (&y[0][0][0])[i];
     }
     __syncthreads();
-    store_place<L, kOne, kM, kN>(p, place, pair, warps, sums[buffer]);
+    store_place<L, kOne, kM, kN>(p, place, pair, warps, ahead, sums[buffer]);
     if constexpr (kBuffers == 1) __syncthreads();
   }
 }
@@ -312,6 +334,23 @@ void launch_matvec_of(cudaStream_t stream, ProductArgs p, int columns) {
   launch("matvec", kKernel, grid, static_cast<unsigned>(warps * 32), static_cast<size_t>(warps) * kRing, stream, p);
 }
 
+/// The same products of the rows from `first` on.
+template <typename L>
+ProductArgs rows_from(ProductArgs p, int first) {
+  p.rows -= first;
+  if (p.rows > kMatvecCols) p.rows = kMatvecCols;
+  p.x.q += first * p.x.q_stride;
+  p.x.scales += first * (p.x.q_stride / (L::kAct32 ? 32 : 128));
+  p.x.sums += first * (p.x.q_stride / 128);
+  if (p.x.multipliers) p.x.multipliers += first;
+  for (Target& t : p.target) {
+    const int64_t skip = int64_t{first} * t.rows;
+    if (t.out) t.out += skip;
+    if (t.add) t.add += skip;
+  }
+  return p;
+}
+
 template <typename L>
 void launch_matvec(cudaStream_t stream, const ProductArgs& p) {
   if (p.rows == 1 || p.ids) {
@@ -319,7 +358,8 @@ void launch_matvec(cudaStream_t stream, const ProductArgs& p) {
   } else if (p.rows <= 8) {
     launch_matvec_of<L, false, 1, 1>(stream, p, 1);
   } else {
-    launch_matvec_of<L, false, kTilesShareActs<L> ? 2 : 1, 4>(stream, p, 1);
+    for (int first = 0; first < p.rows; first += kMatvecCols)
+      launch_matvec_of<L, false, kTilesShareActs<L> ? 2 : 1, 2>(stream, rows_from<L>(p, first), 1);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/attend_parts.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/mma.h"
 #include "backend/cuda/ops.h"
 
 namespace tern::cuda {
@@ -49,7 +50,8 @@ __device__ float rotated(const float* x, int i, const float2* angles, int pairs,
 
 /// A warp a head of a row: first the queries' (where there is something to do), then the keys', then the values'.
 __global__ void inputs_kernel(AttendInputs in, DeviceStep step, int64_t rows, AttendShape shape, KvView kv) {
-  begin_kernel();
+  let_next_kernel_start();
+  constexpr int kValues = kMostHeadDim / 32;  // of a lane
   __shared__ float heads[kInputWarps][kMostHeadDim];
   const int q_heads = in.q.x ? shape.heads : 0, slots = q_heads + 2 * shape.kv_heads, lane = threadIdx.x % 32;
   const int64_t warp = thread_index() / 32, row = warp / slots;
@@ -60,9 +62,25 @@ __global__ void inputs_kernel(AttendInputs in, DeviceStep step, int64_t rows, At
   const HeadInput& from = is_query ? in.q : is_key ? in.k : in.v;
   const int dim = static_cast<int>(is_query || is_key ? shape.dim_k : shape.dim_v);
 
+  float norm[kValues] = {};
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    if (from.norm && lane + 32 * j < dim) norm[j] = from.norm[lane + 32 * j];
+  }
+  char* to = nullptr;
+  const int32_t position = step.positions[row];
+  if (!is_query) {
+    to = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
+    to += is_key ? head * kv.k_head_bytes : kv.v_offset + head * kv.v_head_bytes;
+  }
+  wait_for_previous_kernel();
+
   float* const x = heads[threadIdx.x / 32];
   float part = 0;
-  for (int i = lane; i < dim; i += 32) {
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    const int i = lane + 32 * j;
+    if (i >= dim) continue;
     x[i] = from.x[row * from.row_stride + head * from.head_stride + i];
     part += x[i] * x[i];
   }
@@ -70,17 +88,14 @@ __global__ void inputs_kernel(AttendInputs in, DeviceStep step, int64_t rows, At
     double sum = part;
     for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
     const auto factor = static_cast<float>(1.0 / sqrt(sum / dim + from.eps));
-    for (int i = lane; i < dim; i += 32) x[i] = x[i] * factor * from.norm[i];
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) {
+      if (lane + 32 * j < dim) x[lane + 32 * j] = x[lane + 32 * j] * factor * norm[j];
+    }
   }
   __syncwarp();
   const int pairs = static_cast<int>(in.pairs);
   const float2* const angles = from.angles ? from.angles + row * pairs : nullptr;
-  char* to = nullptr;
-  const int32_t position = step.positions[row];
-  if (!is_query) {
-    to = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
-    to += is_key ? head * kv.k_head_bytes : kv.v_offset + head * kv.v_head_bytes;
-  }
   for (int first = 0; first < dim; first += 32) {
     const int i = first + lane;
     const float value = i < dim ? rotated(x, i, angles, pairs, in.neox) : 0.0f;

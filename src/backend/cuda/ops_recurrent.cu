@@ -1,5 +1,6 @@
 // The recurrences of a gated delta net: a causal convolution and the delta rule. Both keep a sequence's state in
-// registers while they go through its rows, so that one launch serves a prompt and a decode step.
+// registers while they go through its rows, so that one launch serves a prompt and a decode step. A Step's description
+// and the states before it are there before the first kernel of the Step: they are read while the kernel before ends.
 #include <cmath>
 
 #include "backend/cuda/launch.h"
@@ -33,7 +34,7 @@ __device__ const float* history_of(const StateView& state, const SeqRows& seq, i
 template <int kTaps>
 __global__ void conv_kernel(const float* x, const float* kernel, DeviceStep step, int64_t channels, StateView state,
                             int32_t rows_a_block, bool all_rows, float* out) {
-  begin_kernel();
+  let_next_kernel_start();
   const int64_t c = thread_index();
   if (c >= channels) return;
   const SeqRows seq = step.seqs[blockIdx.y];
@@ -45,7 +46,9 @@ __global__ void conv_kernel(const float* x, const float* kernel, DeviceStep step
   out += seq.first_row * channels + c;
   float window[kTaps], taps[kTaps];
   for (int t = 0; t < kTaps; ++t) taps[t] = kernel[c * kTaps + t];
-  for (int t = 0; t < kPast; ++t) window[t] = conv_input<kTaps>(x, history, channels, begin - kPast + t);
+  for (int t = 0; begin == 0 && t < kPast; ++t) window[t] = history ? history[t * channels] : 0.0f;
+  wait_for_previous_kernel();
+  for (int t = 0; begin > 0 && t < kPast; ++t) window[t] = conv_input<kTaps>(x, history, channels, begin - kPast + t);
 #pragma unroll 8
   for (int32_t r = begin; r < end; ++r) {
     window[kPast] = x[r * channels];
@@ -229,15 +232,13 @@ __device__ void delta_token(const DeltaStage<kWidth>& stage, int t, int lane, in
 template <int kChunks>
 __global__ void __launch_bounds__(kDeltaThreads)
     delta_kernel(const __grid_constant__ DeltaArgs a, DeviceStep step, StateView state, float* out) {
-  begin_kernel();
+  let_next_kernel_start();
   constexpr int kWidth = 4 * kLanes * kChunks;
   using Stage = DeltaStage<kWidth>;
   __shared__ Stage stages[2];
   const SeqRows seq = step.seqs[blockIdx.z];
   const int head = blockIdx.y, dim = static_cast<int>(a.head_dim), lane = threadIdx.x % kLanes;
   const int in_block = threadIdx.x / kLanes * kRows, row = blockIdx.x * kRowsABlock + in_block;
-  load_stage(stages[0], a, seq.first_row, min(Stage::kTokens, seq.n_rows));
-
   float4 s[kRows][kChunks];
   const auto place = [&](int r, int c) {
     return (static_cast<int64_t>(head) * dim + row + r) * dim + 4 * (lane + kLanes * c);
@@ -252,6 +253,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
         s[r][c] = *reinterpret_cast<const float4*>(state.delta + seq.state_in * state.delta_floats + place(r, c));
     }
   }
+  wait_for_previous_kernel();
+  load_stage(stages[0], a, seq.first_row, min(Stage::kTokens, seq.n_rows));
   const float inverse_root = 1.0f / sqrtf(static_cast<float>(dim));
   int now = 0;
   for (int32_t begin = 0; begin < seq.n_rows; begin += Stage::kTokens, now ^= 1) {
