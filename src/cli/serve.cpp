@@ -64,6 +64,8 @@ server::ServerOptions server_options(const Flags& flags, const FlagSet& set) {
     for (std::string& key : split(read_text_file(flags.api_key_file), '\n')) options.api_keys.push_back(std::move(key));
   options.cors_origins = split(flags.origins, ',');
   options.models.engine = flags.model.options({.sequences = flags.sequences});
+  // Of models with recurrent state: what three earlier conversations a place can be taken up again from.
+  options.models.engine.limits.checkpoints = 3 * flags.sequences;
   if (!flags.template_file.empty()) options.models.chat_template = read_text_file(flags.template_file);
   options.models.limits = {.queue = flags.queue, .chunk = flags.chunk, .prefix_cache = !flags.no_prefix_cache};
   options.models.sampling = [&flags, &set](const gguf::File& file) {

@@ -487,8 +487,8 @@ struct HttpServer::Impl {
   void listen_for_signals() {
     signals->async_wait([this](error_code error, int) {
       if (error) return;
+      listen_for_signals();  // first: stop() may end this wait, and nothing may keep run() after that
       stop();
-      listen_for_signals();
     });
   }
 

@@ -142,7 +142,7 @@ class SchemaWriter {
     Json out = Json::object();
     for (const auto& [word, value] : schema.items()) {
       if (kAnnotations.contains(word) || word.starts_with("x-")) continue;
-      const auto knows = [&](const std::set<std::string_view>& words) { return words.contains(word); };
+      const auto knows = [&name = word](const std::set<std::string_view>& words) { return words.contains(name); };
       if (!knows(kObjectWords) && !knows(kArrayWords) && !knows(kStringWords) && !knows(kNumberWords) &&
           !knows(kCommonWords))
         unsupported(path, word);

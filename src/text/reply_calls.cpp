@@ -9,8 +9,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kLongestName = 256;
 constexpr std::string_view kFunctionOpen = "<function=", kFunctionClose = "</function>",
-                           kParameterOpen = "<parameter=", kParameterClose = "</parameter>", kTagClose = "</tool_call>",
-                           kTagOpen = "<tool_call>";
+                           kParameterOpen = "<parameter=", kParameterClose = "</parameter>", kTagClose = "</tool_call>";
 constexpr std::string_view kDeepBegin = "<｜tool▁call▁begin｜>", kDeepSep = "<｜tool▁sep｜>",
                            kDeepEnd = "<｜tool▁call▁end｜>", kDeepAllEnd = "<｜tool▁calls▁end｜>";
 constexpr std::string_view kArgs = "[ARGS]", kCallId = "[CALL_ID]";

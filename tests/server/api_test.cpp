@@ -18,10 +18,17 @@ using test::sse_data;
 
 constexpr const char* kQuestion = "What does \"river\" mean?";
 
-/// One server for all tests that leave it as it was.
+/// One server for all tests here. It ends before main() does: what it logs to goes behind that.
+class SharedServer : public ::testing::Environment {
+ public:
+  void SetUp() override { server = std::make_unique<ModelServer>(); }
+  void TearDown() override { server.reset(); }
+  std::unique_ptr<ModelServer> server;
+};
+SharedServer* const kShared =
+    static_cast<SharedServer*>(::testing::AddGlobalTestEnvironment(std::make_unique<SharedServer>().release()));
 ModelServer& shared() {
-  static ModelServer server;
-  return server;
+  return *kShared->server;
 }
 
 Json error_of(const Answer& answer) {
