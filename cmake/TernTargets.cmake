@@ -50,5 +50,9 @@ function(tern_test name)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_options(test_${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # what is tested keeps -O3; this builds faster
   target_compile_definitions(test_${name} PRIVATE TERN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TERN_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(test_${name} PROPERTIES TIMEOUT 600 DISCOVERY_TIMEOUT 60)
+  set(timeout 600)
+  if(TERN_SANITIZE)
+    set(timeout 3600)  # ThreadSanitizer takes whole models ten to twenty times as long
+  endif()
+  gtest_discover_tests(test_${name} PROPERTIES TIMEOUT ${timeout} DISCOVERY_TIMEOUT 60)
 endfunction()
