@@ -24,6 +24,7 @@ template <typename T>
 DeviceMemory to_device(const std::vector<T>& v) {
   DeviceMemory m(std::max<size_t>(v.size() * sizeof(T), 16));
   check(cudaMemcpy(m.data(), v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice), "copy to the GPU");
+  check(cudaDeviceSynchronize(), "copy to the GPU");  // the copy may return before its bytes arrive
   return m;
 }
 std::vector<float> to_host(const DeviceMemory& m, size_t n) {
@@ -41,6 +42,7 @@ float* floats(DeviceMemory& m) {
 DeviceMemory poisoned(size_t n) {
   DeviceMemory m(n * sizeof(float));
   check(cudaMemset(m.data(), 0xff, m.size()), "poison");
+  check(cudaDeviceSynchronize(), "poison");
   return m;
 }
 

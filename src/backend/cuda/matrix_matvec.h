@@ -15,16 +15,18 @@ constexpr int kMatvecCols = 16;  // act rows of a launch beyond eight
 template <int kM>
 constexpr int kMatvecDepth = kM > 1 ? 2 : 4;
 
-/// How a launch cuts tiles: stages of whole units.
-template <typename L>
+/// How a launch cuts tiles: stages of whole units, of up to kStageBytes a tile.
+template <int kM>
+constexpr int kStageBytes = 2400;
+template <typename L, int kM>
 struct Stages {
-  static constexpr int kUnits = 2400 / L::kUnitBytes > 1 ? 2400 / L::kUnitBytes : 1;
+  static constexpr int kUnits = kStageBytes<kM> / L::kUnitBytes > 1 ? kStageBytes<kM> / L::kUnitBytes : 1;
   static constexpr int kChunksOfUnit = L::kUnit / 128, kChunks = kUnits * kChunksOfUnit;
   static constexpr int kBytes = kUnits * L::kUnitBytes;
   __host__ __device__ static int count(int units) { return (units + kUnits - 1) / kUnits; }
 };
 template <typename L, int kM>
-using MatvecRing = WarpRing<Stages<L>::kBytes, kM, kMatvecDepth<kM>>;
+using MatvecRing = WarpRing<Stages<L, kM>::kBytes, kM, kMatvecDepth<kM>>;
 
 /// What a lane needs of the activations of a chunk: its 32 bytes of row n * 8 + lane / 4, scales and sums of rows
 /// n * 8 + 2t and the next.
@@ -110,7 +112,7 @@ __device__ __forceinline__ Spot find_place(const ProductArgs& p, int place) {
 /// The stages that a warp reads, in order: `first`, first + step ... of every place of its block.
 template <typename L, int kM>
 struct StageCursor {
-  using S = Stages<L>;
+  using S = Stages<L, kM>;
   const ProductArgs& p;
   int place, stage, first, step, stages, last_bytes;
   const uint8_t* tile[kM] = {};
@@ -209,9 +211,9 @@ __device__ __forceinline__ void store_place(const ProductArgs& p, int place, int
 
 /// Blocks: x: walk over the places of the launch, kM tiles each; y (kOne): act row or pair.
 template <typename L, bool kOne, int kM, int kN>
-__global__ void __launch_bounds__(kMatvecWarps * 32, kOne ? 3 : 2)
+__global__ void __launch_bounds__(kMatvecWarps * 32, kOne&& kM == 1 ? 3 : 2)
     matvec_kernel(const __grid_constant__ ProductArgs p) {
-  using S = Stages<L>;
+  using S = Stages<L, kM>;
   using Ring = MatvecRing<L, kM>;
   constexpr int kBuffers = kN == 1 ? 2 : 1;  // two: the next place's sums do not wait for this one's to be read
   constexpr int kAhead = kN == 1 && S::kChunks <= 4 ? S::kChunks : 2;  // chunks of activations in registers
@@ -236,10 +238,11 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, kOne ? 3 : 2)
        place += static_cast<int>(gridDim.x), buffer ^= kBuffers - 1) {
     Finish ahead{};
     if constexpr (kOne) {
-      static_assert(kM == 1, "a thread a row of the place");
+      static_assert(kM * kTileRows <= 32, "a thread a row of the place");
       const auto [target, tile] = find_place<kM>(p, place);
       const int out_row = tile * kTileRows + static_cast<int>(threadIdx.x);
-      if (threadIdx.x < kTileRows && out_row < target->rows) ahead = read_finish<kOne>(p, *target, pair, 0, out_row);
+      if (threadIdx.x < kM * kTileRows && out_row < target->rows)
+        ahead = read_finish<kOne>(p, *target, pair, 0, out_row);
     }
     float y[kM][kN][4] = {};
     for (int stage = warp; stage < cursor.stages; stage += warps) {
@@ -269,7 +272,10 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, kOne ? 3 : 2)
       }
       cursor.take([&](const auto& from, int bytes) { ring.refill(from, bytes); });
     }
-    if constexpr (kOne) add_lanes<L>(y[0][0]);
+    if constexpr (kOne) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m) add_lanes<L>(y[m][0]);
+    }
 #pragma unroll
     for (int i = 0; i < kM * kN * 4; ++i) {
       const int e = i % 4, col = i / 4 % kN * 8 + lane % 4 * 2 + e % 2,
@@ -328,7 +334,7 @@ void launch_matvec_of(cudaStream_t stream, ProductArgs p, int columns) {
     }
     return table;
   }();
-  const int warps = matvec_warps(Stages<L>::count(p.units));
+  const int warps = matvec_warps(Stages<L, kM>::count(p.units));
   const int room = (multiprocessors() * resident.blocks[warps] + columns - 1) / columns;
   const dim3 grid(static_cast<unsigned>(places < room ? places : room), static_cast<unsigned>(columns));
   launch("matvec", kKernel, grid, static_cast<unsigned>(warps * 32), static_cast<size_t>(warps) * kRing, stream, p);
@@ -353,13 +359,20 @@ ProductArgs rows_from(ProductArgs p, int first) {
 
 template <typename L>
 void launch_matvec(cudaStream_t stream, const ProductArgs& p) {
-  if (p.rows == 1 || p.ids) {
+  // A pair of tiles shares what is read of the activations and what a stage costs, where pairs are enough for every
+  // multiprocessor.
+  constexpr bool kPairs = kTilesShareActs<L>;
+  constexpr bool kPairsOfOne = kPairs && L::Scales::kFold != Fold::kWhole;  // so little work that blocks count for more
+  const bool many = !p.ids && p.target[p.targets - 1].tiles_end >= 6 * multiprocessors();
+  if (kPairsOfOne && p.rows == 1 && many) {
+    launch_matvec_of<L, true, kPairsOfOne ? 2 : 1, 1>(stream, p, 1);
+  } else if (p.rows == 1 || p.ids) {
     launch_matvec_of<L, true, 1, 1>(stream, p, p.rows);
   } else if (p.rows <= 8) {
     launch_matvec_of<L, false, 1, 1>(stream, p, 1);
   } else {
     for (int first = 0; first < p.rows; first += kMatvecCols)
-      launch_matvec_of<L, false, kTilesShareActs<L> ? 2 : 1, 2>(stream, rows_from<L>(p, first), 1);
+      launch_matvec_of<L, false, kPairs ? 2 : 1, 2>(stream, rows_from<L>(p, first), 1);
   }
 }
 
