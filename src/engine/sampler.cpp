@@ -28,6 +28,13 @@ void Sampler::accept(int32_t token) {
 }
 
 int32_t Sampler::sample(std::span<const float> logits) {
+  if (options_.temperature <= 0 && recent_.empty()) {  // no need to list a whole vocabulary
+    const int32_t best = argmax(logits);
+    if (best >= 0) {
+      accept(best);
+      return best;
+    }
+  }
   penalize(logits);
   int32_t token = -1;
   if (options_.temperature <= 0) {
