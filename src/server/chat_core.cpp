@@ -132,24 +132,10 @@ Json checked_tools(const Json& tools) {
 
 void read_tool_choice(Body& body, ChatRequest& request) {
   const Json* choice = body.any("tool_choice");
-  if (!choice) return;
-  if (choice->is_object() && choice->contains("function") && (*choice)["function"].is_object()) {
-    request.calls = ChatRequest::Calls::kRequired;
-    request.only_tool = (*choice)["function"].value("name", "");
-    for (const Json& tool : request.tools)
-      if (tool["function"]["name"] == request.only_tool) return;
-    throw bad_request("tool_choice",
-                      fmt::format("'tool_choice' names '{}', which is not among 'tools'", request.only_tool));
-  }
-  if (*choice == "none") {
-    request.calls = ChatRequest::Calls::kNone;
-  } else if (*choice == "required" || *choice == "any") {
-    if (request.tools.is_null())
-      throw bad_request("tool_choice", "'tool_choice' requires a call, and there are no 'tools'");
-    request.calls = ChatRequest::Calls::kRequired;
-  } else if (*choice != "auto") {
-    throw bad_request("tool_choice", "'tool_choice' must be none, auto, required or name a function");
-  }
+  if (!choice || *choice == "auto") return;
+  if (*choice != "none")
+    throw bad_request("tool_choice", "'tool_choice' may be auto or none: this server cannot hold a model to a call");
+  request.calls = ChatRequest::Calls::kNone;
 }
 
 void read_reasoning(Body& body, ChatRequest& request) {

@@ -23,8 +23,7 @@ struct GenerationOptions {
 struct ChatRequest {
   Json messages = Json::array();
   Json tools = nullptr;  // as in OpenAI's API
-  enum class Calls : uint8_t { kAuto, kNone, kRequired } calls = Calls::kAuto;
-  std::string only_tool{};  // of kRequired: the one to call; empty: any
+  enum class Calls : uint8_t { kAuto, kNone } calls = Calls::kAuto;
   bool parallel_calls = true;
   std::optional<bool> enable_thinking{};
   Json template_variables = Json::object();
