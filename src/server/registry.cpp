@@ -42,6 +42,9 @@ Registry::~Registry() {
   }
   tasks_changed_.notify_all();
   keeper_.join();
+  // A load that was under way has left its model behind the reset: it goes while there is still a list to put it on.
+  for (auto& [name, slot] : slots_) slot.entry.model.reset();
+  for (const auto& task : tasks_) task();
 }
 
 void Registry::keep_house() {
