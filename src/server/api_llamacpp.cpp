@@ -146,8 +146,7 @@ Reply completion(const Services& services, HttpRequest& http) {
   Body body(http.body);
   ServedPtr model = services.models.find(body.string("model").value_or(""));
   GenerationOptions options = read_options(body, *model);
-  const Json* prompt = body.any("prompt");
-  if (!prompt) throw bad_request("prompt", "'prompt' is missing");
+  const Json& prompt = body.required("prompt");
   if (const auto n = body.integer("n_probs", 0, 20); n && *n > 0)
     options.request.top_logprobs = static_cast<int32_t>(*n);
   CompletionWishes wishes{.stream = options.stream,
@@ -160,7 +159,7 @@ Reply completion(const Services& services, HttpRequest& http) {
   body.neutral("min_keep", 0);
   body.neutral("post_sampling_probs", false);
   body.refuse_rest();
-  auto tokens = prompt_tokens(*model, *prompt, "prompt");
+  auto tokens = prompt_tokens(*model, prompt, "prompt");
   auto generation = begin_text(services, std::move(model), std::move(options), std::move(tokens), "cmpl-");
   const bool stream = wishes.stream;
   return reply_with(std::make_shared<CompletionSource>(std::move(generation), std::move(wishes)), stream);

@@ -265,17 +265,16 @@ Reply completions(const Services& services, HttpRequest& http) {
   Body body(http.body);
   ServedPtr model = services.models.find(body.string("model").value_or(""));
   GenerationOptions options = read_options(body, *model);
-  const Json* prompt = body.any("prompt");
-  if (!prompt) throw bad_request("prompt", "'prompt' is missing");
+  const Json& prompt = body.required("prompt");
   if (const auto top = body.integer("logprobs", 0, 20)) options.request.top_logprobs = static_cast<int32_t>(*top);
   const bool echo = body.boolean("echo").value_or(false);
   if (echo && options.request.top_logprobs >= 0) throw bad_request("echo", "'echo' with 'logprobs' is not supported");
-  if (prompt->is_array() && prompt->size() != 1 && !prompt->empty() && !(*prompt)[0].is_number())
+  if (prompt.is_array() && prompt.size() != 1 && !prompt.empty() && !prompt[0].is_number())
     throw bad_request("prompt", "several prompts in one request are not supported: send one request each");
   body.integer("best_of", 1, options.choices);  // more than n would choose among answers nobody sees
   body.neutral("suffix", "");
   body.refuse_rest();
-  const Json& one = prompt->is_array() && prompt->size() == 1 && !(*prompt)[0].is_number() ? (*prompt)[0] : *prompt;
+  const Json& one = prompt.is_array() && prompt.size() == 1 && !prompt[0].is_number() ? prompt[0] : prompt;
   std::vector<int32_t> tokens = prompt_tokens(*model, one, "prompt");
   const std::string echoed = !echo ? "" : one.is_string() ? one.get<std::string>() : model->tokenizer().decode(tokens);
   const Wishes wishes(options);

@@ -66,6 +66,12 @@ const Json* Body::any(std::string_view name) {
   return it == json_.end() || it->is_null() ? nullptr : &*it;
 }
 
+const Json& Body::required(std::string_view name) {
+  const Json* value = any(name);
+  if (!value) throw bad_request(std::string(name), fmt::format("'{}' is missing", name));
+  return *value;
+}
+
 std::optional<std::string> Body::string(std::string_view name) {
   const Json* value = any(name);
   if (!value) return std::nullopt;

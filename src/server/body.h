@@ -29,6 +29,8 @@ class Body {
   const Json* object(std::string_view name);
   /// Of any type; nullptr when absent.
   const Json* any(std::string_view name);
+  /// The same; ApiError 400 when absent.
+  const Json& required(std::string_view name);
   /// One string or an array of them.
   std::vector<std::string> strings(std::string_view name);
 

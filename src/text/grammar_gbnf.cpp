@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "text/grammar_rules.h"
+#include "text/text_cursor.h"
 #include "text/unicode.h"
 
 namespace tern::text {
@@ -23,9 +24,9 @@ Expression chars(std::vector<CharRange> ranges) {
   return {.kind = Kind::kChars, .ranges = std::move(ranges)};
 }
 
-class Parser {
+class Parser : TextCursor {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  explicit Parser(std::string_view text) : TextCursor(text) {}
 
   std::vector<NamedRule> parse() {
     for (skip(true); !at_end(); skip(true)) parse_rule();
@@ -51,14 +52,6 @@ class Parser {
     fail(ErrorCode::kInvalidArgument, "grammar, line {} column {}: {}", line, offset - start + 1, what);
   }
   [[noreturn]] void wrong(const std::string& what) const { wrong_at(at_, what); }
-
-  bool at_end() const { return at_ >= text_.size(); }
-  char peek() const { return at_end() ? '\0' : text_[at_]; }
-  bool take(char c) {
-    if (at_end() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
 
   /// Blanks and comments, and newlines where a rule may go on behind them.
   void skip(bool newlines) {
@@ -275,8 +268,6 @@ class Parser {
     return static_cast<char32_t>(value);
   }
 
-  std::string_view text_;
-  size_t at_ = 0;
   std::vector<NamedRule> rules_;
   std::vector<size_t> defined_at_, used_at_;
   std::map<std::string, int32_t> ids_;

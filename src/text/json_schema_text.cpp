@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "text/grammar_rules.h"
 #include "text/json_schema.h"
+#include "text/text_cursor.h"
 #include "text/unicode.h"
 
 namespace tern::text {
@@ -55,9 +56,9 @@ std::string json_spelling(const Ranges& ranges) {
 }
 
 /// A regular expression of ECMA-262, without what looks around or back.
-class Pattern {
+class Pattern : TextCursor {
  public:
-  Pattern(std::string_view text, const std::string& path) : text_(text), path_(path) {}
+  Pattern(std::string_view text, const std::string& path) : TextCursor(text), path_(path) {}
 
   std::string whole() {
     std::string out;
@@ -72,14 +73,6 @@ class Pattern {
   [[noreturn]] void unsupported(std::string_view what) const {
     fail(ErrorCode::kUnsupported, "the schema's pattern at {} cannot be enforced: {} at character {} of {}", path_,
          what, at_, text_);
-  }
-
-  bool at_end() const { return at_ >= text_.size(); }
-  char peek() const { return at_end() ? '\0' : text_[at_]; }
-  bool take(char c) {
-    if (at_end() || text_[at_] != c) return false;
-    ++at_;
-    return true;
   }
 
   /// An alternative of the top level: open at an end that no anchor closes.
@@ -224,9 +217,7 @@ class Pattern {
     return static_cast<char32_t>(std::stoul(std::string(text), nullptr, 16));
   }
 
-  std::string_view text_;
   const std::string& path_;
-  size_t at_ = 0;
 };
 
 /// Digits of the numbers between two of equally many digits.

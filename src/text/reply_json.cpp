@@ -1,7 +1,5 @@
 #include "text/reply_json.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 namespace tern::text {
@@ -382,25 +380,11 @@ void LenientJson::put_word(std::string_view word) {
 }
 
 void LenientJson::put_in_string(char c) {
-  switch (c) {
-    case '"':
-      out_ += "\\\"";
-      break;
-    case '\n':
-      out_ += "\\n";
-      break;
-    case '\r':
-      out_ += "\\r";
-      break;
-    case '\t':
-      out_ += "\\t";
-      break;
-    default:
-      if (static_cast<unsigned char>(c) < 0x20) {
-        out_ += fmt::format("\\u{:04x}", static_cast<int>(c));
-      } else {
-        out_ += c;
-      }
+  if (c == '"' || static_cast<unsigned char>(c) < 0x20) {
+    const std::string quoted = nlohmann::json(std::string(1, c)).dump();
+    out_.append(quoted, 1, quoted.size() - 2);
+  } else {
+    out_ += c;
   }
 }
 

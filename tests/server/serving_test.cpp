@@ -53,15 +53,20 @@ TEST(Leaving, AClientThatLeavesBeforeItsWholeAnswerFreesItsPages) {
   EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.cancelled == 1 && idle(s); }));
 }
 
+/// `first` takes the only place of a server, `second` waits for it.
+void occupy_and_queue(ModelServer& server, Client& first, Client& second) {
+  first.send(http_request("POST", "/v1/chat/completions", long_chat().dump()));
+  EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.running == 1; }));
+  second.send(http_request("POST", "/v1/chat/completions", long_chat().dump()));
+  EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.queued == 1; }));
+}
+
 TEST(Leaving, AClientThatLeavesTheQueueIsForgotten) {
   ServerOptions options = demo_options();
   options.models.engine.limits.sequences = 1;
   ModelServer server(std::move(options));
   Client first(server.port()), second(server.port());
-  first.send(http_request("POST", "/v1/chat/completions", long_chat().dump()));
-  EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.running == 1; }));
-  second.send(http_request("POST", "/v1/chat/completions", long_chat().dump()));
-  EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.queued == 1; }));
+  occupy_and_queue(server, first, second);
   const Json slots = Json::parse(server.get("/slots").body);
   ASSERT_EQ(slots.size(), 2u);
   EXPECT_EQ(slots.at(1).at("queue_position"), 1);
@@ -89,10 +94,7 @@ TEST(Leaving, AFullQueueRefusesWithATimeToComeBack) {
   options.models.limits.queue = 1;
   ModelServer server(std::move(options));
   Client first(server.port()), second(server.port());
-  first.send(http_request("POST", "/v1/chat/completions", long_chat().dump()));
-  EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.running == 1; }));
-  second.send(http_request("POST", "/v1/chat/completions", long_chat().dump()));
-  EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.queued == 1; }));
+  occupy_and_queue(server, first, second);
   const Answer refused = server.post("/v1/chat/completions", chat("x", 1));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
