@@ -57,7 +57,7 @@ Value raise_exception(Bound& b) {
 }
 
 Value strftime_now(Bound& b) {
-  const std::string& format = b.text(0);
+  const std::string format = b.text(0).c_str();  // Python's ends at a NUL, too
   const std::time_t now = Clock::to_time_t(b.interp.now());
   std::tm local{};
   localtime_r(&now, &local);
