@@ -1,6 +1,7 @@
 #include "text/grammar.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <unordered_map>
 #include <unordered_set>
@@ -239,13 +240,22 @@ struct TokenTable::Impl {
   uint32_t depth = 0;
 };
 
+namespace {
+
+/// What a grammar may allow for its bytes. The mark of tokens is no part of any text.
+bool is_text(std::string_view piece) {
+  return !piece.empty() && piece.find(static_cast<char>(kTokenMark)) == piece.npos;
+}
+
+}  // namespace
+
 TokenTable::TokenTable(const Tokenizer& tokenizer) {
   auto impl = std::make_unique<Impl>();
   impl->tokenizer = &tokenizer;
   for (int32_t id = 0; id < tokenizer.n_vocab(); ++id) {
     if (tokenizer.is_end_of_generation(id)) {
       impl->ends.push_back(id);
-    } else if (!tokenizer.piece(id).empty()) {
+    } else if (is_text(tokenizer.piece(id))) {
       impl->ids.push_back(id);
     }
   }
@@ -287,15 +297,39 @@ struct GrammarState::Impl {
   Automaton automaton;
   int32_t set = 0;
   bool ended = false;
-  std::unordered_map<int32_t, Bits> masks;  // by set
-  std::vector<int32_t> path;                // sets above a node of the trie, by depth
+  std::unordered_map<int32_t, Bits> masks;                    // by set
+  std::vector<int32_t> path;                                  // sets above a node of the trie, by depth
+  std::vector<std::pair<int32_t, const std::string*>> named;  // tokens that the grammar names
 
   Impl(std::shared_ptr<const Grammar> g, std::shared_ptr<const TokenTable> t)
       : grammar(std::move(g)),
         table(std::move(t)),
         automaton(grammar->rules()),
         set(automaton.start()),
-        path(tokens().depth + 1) {}
+        path(tokens().depth + 1) {
+    for (const std::string& name : grammar->rules().tokens) named.emplace_back(id_of(name), &name);
+  }
+
+  /// Of "<name>", or "<[id]>".
+  int32_t id_of(const std::string& name) const {
+    const Tokenizer& tokenizer = *tokens().tokenizer;
+    if (const auto found = tokenizer.find(name)) return *found;
+    int32_t id = -1;
+    if (name.starts_with("<[") && name.ends_with("]>")) {
+      const auto [end, error] = std::from_chars(name.data() + 2, name.data() + name.size() - 2, id);
+      if (error != std::errc() || end != name.data() + name.size() - 2) id = -1;
+    }
+    if (id < 0 || id >= tokenizer.n_vocab())
+      fail(ErrorCode::kInvalidArgument, "the grammar names the token {}, which the vocabulary does not have", name);
+    return id;
+  }
+
+  int32_t after_text(int32_t from, std::string_view text) {
+    for (size_t i = 0; i < text.size() && from != Automaton::kDead; ++i)
+      from = automaton.step(from, static_cast<uint8_t>(text[i]));
+    return from;
+  }
+  int32_t after_name(const std::string& name) { return after_text(automaton.step(set, kTokenMark), name); }
 
   const TokenTable::Impl& tokens() const { return table->impl(); }
 
@@ -329,6 +363,8 @@ struct GrammarState::Impl {
     }
     if (automaton.complete(set))
       for (const int32_t id : tokens().ends) allow(id);
+    for (const auto& [id, name] : named)
+      if (after_name(*name) != Automaton::kDead) allow(id);
     return masks.emplace(set, std::move(bits)).first->second;
   }
 
@@ -336,12 +372,13 @@ struct GrammarState::Impl {
   int32_t after(int32_t token) {
     const Tokenizer& tokenizer = *tokens().tokenizer;
     if (ended || token < 0 || token >= tokenizer.n_vocab()) return Automaton::kDead;
+    for (const auto& [id, name] : named) {
+      const int32_t to = id == token ? after_name(*name) : Automaton::kDead;
+      if (to != Automaton::kDead) return to;  // though its text may follow as well
+    }
     if (tokenizer.is_end_of_generation(token)) return automaton.complete(set) ? set : Automaton::kDead;
     const std::string& text = tokenizer.piece(token);
-    int32_t to = text.empty() ? Automaton::kDead : set;
-    for (size_t i = 0; i < text.size() && to != Automaton::kDead; ++i)
-      to = automaton.step(to, static_cast<uint8_t>(text[i]));
-    return to;
+    return is_text(text) ? after_text(set, text) : Automaton::kDead;
   }
 };
 

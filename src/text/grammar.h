@@ -16,7 +16,7 @@ namespace tern::text {
 class Grammar {
  public:
   /// kInvalidArgument with line and column when `text` is no grammar; left-recursive rules are refused by name.
-  static std::shared_ptr<const Grammar> from_gbnf(std::string_view text);
+  static std::shared_ptr<const Grammar> from_gbnf(std::string_view text, const std::string& root = "root");
   /// The JSON documents that `schema` describes. kUnsupported naming the keyword (with its path) that cannot be
   /// enforced; kInvalidArgument when it is no schema. An empty object is any JSON value.
   static std::shared_ptr<const Grammar> from_json_schema(const nlohmann::ordered_json& schema);
@@ -48,13 +48,14 @@ class TokenTable {
 /// Where one answer stands in its grammar. One thread.
 class GrammarState {
  public:
+  /// kInvalidArgument when the grammar names a token that the vocabulary does not have.
   GrammarState(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTable> tokens);
   ~GrammarState();
   GrammarState(GrammarState&&) noexcept;
   GrammarState& operator=(GrammarState&&) noexcept;
 
   /// Sets the logits [n_vocab] of tokens that cannot follow to -infinity. Tokens that end a generation may follow where
-  /// the grammar is complete, other control tokens never.
+  /// the grammar is complete, other control tokens where it names them.
   void mask(std::span<float> logits) const;
   bool allows(int32_t token) const;
   /// Takes a token that allows() permits; kInvalidArgument otherwise.

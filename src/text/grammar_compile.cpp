@@ -88,6 +88,9 @@ class Compiler {
       case Kind::kRepeat:
         emit_repeat(e, from, to);
         break;
+      case Kind::kToken:
+        emit_token(e.token, from, to);
+        break;
     }
   }
 
@@ -127,6 +130,18 @@ class Compiler {
       }
     }
     state(at).empty.push_back(to);
+  }
+
+  void emit_token(const std::string& name, int32_t from, int32_t to) {
+    if (std::find(out_->tokens.begin(), out_->tokens.end(), name) == out_->tokens.end()) out_->tokens.push_back(name);
+    int32_t at = from;
+    const auto read = [&](uint8_t byte, int32_t next) {
+      emit_byte(byte, byte, at, next);
+      at = next;
+    };
+    read(kTokenMark, add_state());
+    for (size_t i = 0; i < name.size(); ++i)
+      read(static_cast<uint8_t>(name[i]), i + 1 < name.size() ? add_state() : to);
   }
 
   void emit_byte(uint8_t low, uint8_t high, int32_t from, int32_t to) { state(from).bytes.push_back({low, high, to}); }

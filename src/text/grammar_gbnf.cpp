@@ -1,4 +1,5 @@
-// GBNF, the notation of llama.cpp: `name ::= "text" [a-z] rule (group) | other`, with ? * + {m,n}, `.` and # comments.
+// GBNF, the notation of llama.cpp: `name ::= "text" [a-z] rule (group) <token> | other`, with ? * + {m,n}, `.` and #
+// comments. A token is named as its file spells it, `<think>`, or by its number, `<[3]>`.
 #include <algorithm>
 #include <map>
 
@@ -15,6 +16,7 @@ using Kind = Expression::Kind;
 constexpr int32_t kMaxDepth = 200;  // of groups
 constexpr int32_t kMaxRepeats = 8;
 constexpr int32_t kMaxCount = 100'000;
+constexpr size_t kMaxTokenName = 256;
 
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -36,9 +38,9 @@ class Parser : TextCursor {
     return std::move(rules_);
   }
 
-  int32_t root() const {
-    const auto it = ids_.find("root");
-    if (it == ids_.end()) fail(ErrorCode::kInvalidArgument, "the grammar has no rule 'root' to begin with");
+  int32_t root(const std::string& name) const {
+    const auto it = ids_.find(name);
+    if (it == ids_.end()) fail(ErrorCode::kInvalidArgument, "the grammar has no rule '{}' to begin with", name);
     return it->second;
   }
 
@@ -138,8 +140,10 @@ class Parser : TextCursor {
       } else if (!at_end() && is_word(c)) {
         const std::string name = word();
         out.parts.push_back({.kind = Kind::kRule, .rule = rule_of(name, start)});
-      } else if (c == '<' || c == '!') {
-        wrong("tokens (<...>) are not part of the grammars of this build: spell their text");
+      } else if (c == '<') {
+        out.parts.push_back(parse_token());
+      } else if (c == '!') {
+        wrong("'any token but' (!<...>) is not part of the grammars of this build");
       } else {
         break;
       }
@@ -196,6 +200,15 @@ class Parser : TextCursor {
       const char32_t c = character();
       out.parts.push_back(chars({{c, c}}));
     }
+    return out;
+  }
+
+  Expression parse_token() {
+    const size_t length = text_.substr(at_, kMaxTokenName).find_first_of(">\n");
+    if (length == text_.npos || text_[at_ + length] != '>' || length == 1) wrong("the name of a token ends with '>'");
+    Expression out{.kind = Kind::kToken};
+    out.token = text_.substr(at_, length + 1);
+    at_ += length + 1;
     return out;
   }
 
@@ -287,10 +300,10 @@ std::vector<CharRange> complement(std::vector<CharRange> ranges) {
   return out;
 }
 
-std::shared_ptr<const Grammar> Grammar::from_gbnf(std::string_view text) {
+std::shared_ptr<const Grammar> Grammar::from_gbnf(std::string_view text, const std::string& root) {
   Parser parser(text);
   const std::vector<NamedRule> rules = parser.parse();
-  return std::make_shared<const Grammar>(compile_rules(rules, parser.root()));
+  return std::make_shared<const Grammar>(compile_rules(rules, parser.root(root)));
 }
 
 }  // namespace tern::text

@@ -15,18 +15,23 @@ struct CharRange {
 };
 
 /// What a rule says. kChars: one character of the ranges. kRepeat: parts[0], min to max times (max < 0: any number).
+/// kToken: one token of the vocabulary, whatever its text.
 struct Expression {
-  enum class Kind : uint8_t { kSequence, kChoice, kChars, kRepeat, kRule } kind = Kind::kSequence;
+  enum class Kind : uint8_t { kSequence, kChoice, kChars, kRepeat, kRule, kToken } kind = Kind::kSequence;
   std::vector<CharRange> ranges{};
   std::vector<Expression> parts{};
   int32_t min = 0, max = -1;
   int32_t rule = -1;
+  std::string token{};  // as it is written, "<think>" or "<[3]>"
 };
 
 struct NamedRule {
   std::string name;
   Expression body;
 };
+
+/// In front of the name of a token where bytes are read: no text holds it, so no text is taken for the token.
+inline constexpr uint8_t kTokenMark = 0xFF;
 
 /// The largest code point; classes are complemented up to it.
 inline constexpr char32_t kLastCodePoint = 0x10FFFF;
@@ -53,8 +58,9 @@ struct Grammar::Rules {
   static constexpr int32_t kDone = 0;  // state 0: behind the whole sentence
 
   std::vector<State> states{State{}};
-  std::vector<int32_t> starts{};  // by rule
-  std::vector<bool> nullable{};   // by rule: may match nothing
+  std::vector<int32_t> starts{};      // by rule
+  std::vector<bool> nullable{};       // by rule: may match nothing
+  std::vector<std::string> tokens{};  // that it names, each once
   int32_t root = -1;
   std::array<uint8_t, 256> byte_class{};  // bytes that no rule tells apart share a class
   int32_t n_classes = 1;

@@ -62,19 +62,19 @@ bool has_type(const Json& value, std::string_view type) {
 
 class SchemaWriter {
  public:
-  explicit SchemaWriter(const Json& root) : root_(root) {}
+  SchemaWriter(const Json& root, std::string name) : root_(root), name_(std::move(name)) {}
 
-  std::string write() {
-    const std::string expression = reference("#", "#");
-    std::string out = fmt::format("root ::= {}\n", expression);
+  std::string write(const std::string& pointer) {
+    const std::string expression = reference(pointer, pointer);
+    std::string out = fmt::format("{} ::= {}\n", name_, expression);
     for (const std::string& rule : rules_) out += rule;
-    return out.append(kCommonRules);
+    return out;
   }
 
  private:
   /// A new rule; returns its name.
   std::string rule(const std::string& expression) {
-    std::string name = fmt::format("r{}", ++count_);
+    std::string name = fmt::format("{}-{}", name_, ++count_);
     rules_.push_back(fmt::format("{} ::= {}\n", name, expression));
     return name;
   }
@@ -83,7 +83,7 @@ class SchemaWriter {
   std::string reference(const std::string& pointer, const std::string& path) {
     const auto [it, added] = references_.try_emplace(pointer);
     if (added) {
-      std::string name = fmt::format("ref{}-", references_.size());
+      std::string name = fmt::format("{}-ref{}-", name_, references_.size());
       for (const char c : pointer)
         name += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '-';
       it->second = name;
@@ -411,6 +411,7 @@ class SchemaWriter {
   }
 
   const Json& root_;
+  const std::string name_;
   std::vector<std::string> rules_;
   std::map<std::string, std::string> references_;
   int32_t count_ = 0, depth_ = 0, visits_ = 0;
@@ -418,8 +419,16 @@ class SchemaWriter {
 
 }  // namespace
 
+std::string gbnf_of_schema_part(const Json& document, const std::string& pointer, const std::string& name) {
+  return SchemaWriter(document, name).write(pointer);
+}
+
+std::string_view gbnf_common_rules() {
+  return kCommonRules;
+}
+
 std::string gbnf_of_schema(const Json& schema) {
-  return SchemaWriter(schema).write();
+  return gbnf_of_schema_part(schema, "#", "root").append(kCommonRules);
 }
 
 std::shared_ptr<const Grammar> Grammar::from_json_schema(const Json& schema) {

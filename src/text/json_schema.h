@@ -12,11 +12,18 @@ namespace tern::text {
 
 /// The whole grammar. Errors as Grammar::from_json_schema.
 std::string gbnf_of_schema(const nlohmann::ordered_json& schema);
+/// Rules for the part of `document` that `pointer` ("#/properties/a") shows, the first named `name` and the others
+/// beginning with it. They need gbnf_common_rules() beside them. Errors as Grammar::from_json_schema.
+std::string gbnf_of_schema_part(const nlohmann::ordered_json& document, const std::string& pointer,
+                                const std::string& name);
+std::string_view gbnf_common_rules();
 
 // Expressions in GBNF, each safe to be followed by a repetition.
 
 /// `text` as a literal.
 std::string gbnf_literal(std::string_view text);
+/// Rules for any text that holds none of `words` (of ASCII), the first named `name` and the others beginning with it.
+std::string gbnf_of_text_without(const std::vector<std::string>& words, const std::string& name);
 /// The inside of a JSON string whose value matches a regular expression of ECMA-262. kUnsupported, with `path`, for
 /// what no grammar can say (assertions, back references) and for classes by Unicode property.
 std::string gbnf_of_pattern(std::string_view pattern, const std::string& path);

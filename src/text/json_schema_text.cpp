@@ -1,6 +1,7 @@
 // What JSON Schema says about strings and numbers, as expressions of a grammar.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "text/grammar_rules.h"
@@ -282,6 +283,35 @@ std::string gbnf_literal(std::string_view text) {
     text.remove_prefix(c.length);
   }
   return out + "\"";
+}
+
+// The automaton of Aho and Corasick: a rule for every beginning of a word that the text may just have ended with.
+std::string gbnf_of_text_without(const std::vector<std::string>& words, const std::string& name) {
+  std::map<std::string, std::string> rules{{"", name}};  // by beginning
+  std::set<char> letters;
+  for (const std::string& word : words) {
+    for (size_t n = 1; n < word.size(); ++n)
+      rules.try_emplace(word.substr(0, n), fmt::format("{}-{}", name, rules.size()));
+    letters.insert(word.begin(), word.end());
+  }
+  Ranges known;
+  for (const char c : letters) known.push_back({static_cast<char32_t>(c), static_cast<char32_t>(c)});
+  const Ranges others = complement(known);
+  std::string out;
+  for (const auto& [beginning, rule] : rules) {
+    std::map<std::string, Ranges> next{{name, others}};
+    for (const char c : letters) {
+      std::string text = beginning + c;
+      if (std::any_of(words.begin(), words.end(), [&](const std::string& word) { return text.ends_with(word); }))
+        continue;
+      while (!rules.contains(text)) text.erase(0, 1);
+      next[rules[text]].push_back({static_cast<char32_t>(c), static_cast<char32_t>(c)});
+    }
+    out += fmt::format(R"({} ::= "")", rule);
+    for (const auto& [to, characters] : next) out += fmt::format(" | {} {}", gbnf_class(characters), to);
+    out += "\n";
+  }
+  return out;
 }
 
 std::string gbnf_of_pattern(std::string_view pattern, const std::string& path) {

@@ -28,27 +28,6 @@ std::string json_quoted(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// The types that a schema lets a value have; empty: it does not say.
-std::vector<std::string> types_of(const Json& schema) {
-  std::vector<std::string> out;
-  if (!schema.is_object()) return out;
-  if (schema.contains("type")) {
-    const Json types = schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});
-    for (const Json& type : types)
-      if (type.is_string()) out.push_back(type.get<std::string>());
-  }
-  for (const char* word : {"anyOf", "oneOf"})
-    if (schema.contains(word) && schema[word].is_array())
-      for (const Json& part : schema[word])
-        for (std::string& type : types_of(part)) out.push_back(std::move(type));
-  for (const char* word : {"enum", "const"})
-    if (out.empty() && schema.contains(word)) {
-      const Json values = schema[word].is_array() ? schema[word] : Json::array({schema[word]});
-      for (const Json& value : values) out.emplace_back(value.type_name());
-    }
-  return out;
-}
-
 /// A value that a model wrote as bare text, as JSON of one of `types`; a string when it is nothing else.
 std::string typed_value(std::string_view raw, const std::vector<std::string>& types) {
   const auto may_be = [&](std::string_view type) { return std::find(types.begin(), types.end(), type) != types.end(); };
@@ -69,6 +48,26 @@ std::string typed_value(std::string_view raw, const std::vector<std::string>& ty
 }
 
 }  // namespace
+
+std::vector<std::string> types_of(const Json& schema) {
+  std::vector<std::string> out;
+  if (!schema.is_object()) return out;
+  if (schema.contains("type")) {
+    const Json types = schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});
+    for (const Json& type : types)
+      if (type.is_string()) out.push_back(type.get<std::string>());
+  }
+  for (const char* word : {"anyOf", "oneOf"})
+    if (schema.contains(word) && schema[word].is_array())
+      for (const Json& part : schema[word])
+        for (std::string& type : types_of(part)) out.push_back(std::move(type));
+  for (const char* word : {"enum", "const"})
+    if (out.empty() && schema.contains(word)) {
+      const Json values = schema[word].is_array() ? schema[word] : Json::array({schema[word]});
+      for (const Json& value : values) out.emplace_back(value.type_name());
+    }
+  return out;
+}
 
 size_t held_back(std::string_view text, std::span<const std::string_view> tokens) {
   size_t out = 0;

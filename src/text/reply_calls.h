@@ -39,6 +39,9 @@ enum class CallForm : uint8_t {
   kHarmony,   // JSON behind a header that named the function
 };
 
+/// The types that a schema lets a value have; empty: it does not say.
+std::vector<std::string> types_of(const nlohmann::ordered_json& schema);
+
 /// Tools of a request by name, as far as a reply needs them.
 class ToolList {
  public:

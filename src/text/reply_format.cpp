@@ -50,8 +50,9 @@ ToolSyntax tool_syntax(std::string_view call, std::string_view source) {
   if (!has(source, "tools") && !has(source, "tool_calls")) return ToolSyntax::kNone;
   // A template that does not write calls back has them in its instructions.
   const std::string_view shown = call.empty() ? source : call;
-  if (has(shown, "[TOOL_CALLS]")) return ToolSyntax::kMistral;
-  if (has(shown, "<｜tool▁call▁begin｜>")) return ToolSyntax::kDeepSeek;
+  if (has(shown, "[TOOL_CALLS]")) return has(shown, "[ARGS]") ? ToolSyntax::kMistralArgs : ToolSyntax::kMistral;
+  if (has(shown, "<｜tool▁call▁begin｜>"))
+    return has(shown, "```json") ? ToolSyntax::kDeepSeekFenced : ToolSyntax::kDeepSeek;
   if (has(shown, "<function=")) return ToolSyntax::kQwenXml;
   if (has(shown, "<arg_key>")) return ToolSyntax::kNone;
   const bool json = has(call, "\"name\": \"" + std::string(kName)) || has(call, "\"name\":\"" + std::string(kName));

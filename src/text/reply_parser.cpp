@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "text/call_grammar.h"
 #include "text/reply_calls.h"
 
 namespace tern::text {
@@ -29,8 +30,10 @@ std::vector<Opening> openings_of(ToolSyntax syntax) {
     case ToolSyntax::kLlama3:
       return {{"<|python_tag|>", CallForm::kPython}, {"<function=", CallForm::kFunction}};
     case ToolSyntax::kMistral:
+    case ToolSyntax::kMistralArgs:
       return {{"[TOOL_CALLS]", CallForm::kMistral}};
     case ToolSyntax::kDeepSeek:
+    case ToolSyntax::kDeepSeekFenced:
       return {{"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", CallForm::kDeepSeek},
               {"<｜tool▁call▁begin｜>", CallForm::kDeepSeek}};
     case ToolSyntax::kNone:
@@ -73,11 +76,13 @@ struct ReplyParser::Impl final : CallReader::Sink {
   bool thinking = false;  // harmony: the message is a thought
 
   Impl(const ReplyFormat& f, const ReplyOptions& options)
-      : format(f),
+      : format{.tools = options.call_forced ? syntax_of_forced_calls(f.tools) : f.tools,
+               .think_open = f.think_open,
+               .think_close = f.think_close},
         tools(options.tools),
-        parse_tools(options.parse_tools && f.tools != ToolSyntax::kNone),
-        harmony(f.tools == ToolSyntax::kHarmony),
-        openings(parse_tools ? openings_of(f.tools) : std::vector<Opening>{}),
+        parse_tools(options.parse_tools && format.tools != ToolSyntax::kNone),
+        harmony(format.tools == ToolSyntax::kHarmony),
+        openings(parse_tools ? openings_of(format.tools) : std::vector<Opening>{}),
         seed(options.id_seed) {
     for (const Opening& o : openings) tokens.push_back(o.text);
     if (!format.think_open.empty()) tokens.push_back(format.think_open);
@@ -234,7 +239,7 @@ struct ReplyParser::Impl final : CallReader::Sink {
   /// Letters and digits: nine where Mistral's templates want so many.
   std::string new_id() {
     constexpr std::string_view kAlphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const bool mistral = format.tools == ToolSyntax::kMistral;
+    const bool mistral = format.tools == ToolSyntax::kMistral || format.tools == ToolSyntax::kMistralArgs;
     std::string id = mistral ? "" : "call_";
     for (size_t i = 0; i < (mistral ? 9u : 24u); ++i) {
       uint64_t z = (seed += 0x9E3779B97F4A7C15u);

@@ -13,7 +13,18 @@
 namespace tern::text {
 
 /// How a model writes tool calls.
-enum class ToolSyntax : uint8_t { kNone, kHermesJson, kQwenXml, kLlama3, kMistral, kHarmony, kDeepSeek, kPlainJson };
+enum class ToolSyntax : uint8_t {
+  kNone,
+  kHermesJson,      // <tool_call>{"name": ..., "arguments": ...}</tool_call>
+  kQwenXml,         // <tool_call><function=...><parameter=...>
+  kLlama3,          // {"name": ..., "parameters": ...}
+  kMistral,         // [TOOL_CALLS] and a list in JSON
+  kMistralArgs,     // [TOOL_CALLS]name[ARGS]{...}
+  kHarmony,         // channels of gpt-oss
+  kDeepSeek,        // <｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}
+  kDeepSeekFenced,  // the same with ```json around the arguments
+  kPlainJson        // {"name": ..., "arguments": ...}
+};
 
 struct ReplyFormat {
   ToolSyntax tools = ToolSyntax::kNone;
@@ -34,6 +45,7 @@ struct ReplyDelta {
 struct ReplyOptions {
   bool in_reasoning = false;  // the prompt ended inside an open thinking block
   bool parse_tools = true;    // false: markup of calls is content
+  bool call_forced = false;   // a grammar asks for a call (call_grammar.h)
   /// Tools of the request, as in OpenAI's API: types of parameters decide how XML values are read. May be null.
   nlohmann::ordered_json tools = nullptr;
   uint64_t id_seed = 0;  // makes the ids of calls

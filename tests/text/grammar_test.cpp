@@ -176,7 +176,8 @@ TEST(Gbnf, RefusesWhatIsNoGrammarWithLineAndColumn) {
       {"root ::= \"a\"{x}", "a number is expected"},
       {"root ::= \"\\q\"", "unknown escape"},
       {"root ::= \"\\ud800\"", "no character of Unicode"},
-      {"root ::= <think>", "tokens"},
+      {"root ::= !<think>", "'any token but'"},
+      {"root ::= <think", "the name of a token ends with '>'"},
       {"root ::= root \"a\" | \"b\"", "'root' of the grammar is left-recursive"},
       {"root ::= e x\ne ::= \"\"\nx ::= e y\ny ::= x \"a\" | \"b\"", "left-recursive"},
       {"root ::= \"a\" root", "no text matches the rule 'root'"},
@@ -293,6 +294,28 @@ root2 ::= "+" root | "")g");
   EXPECT_TRUE(state.complete());
   EXPECT_FALSE(state.allows(')'));
   EXPECT_TRUE(state.allows('+'));
+}
+
+TEST(GrammarState, ReadsTokensThatTheGrammarNames) {
+  const int32_t other = *vocabulary().find("<|other|>"), name = *vocabulary().find("name");
+  for (const std::string& spelling : {std::string("<|other|>"), fmt::format("<[{}]>", other)}) {
+    GrammarState state =
+        state_of(Grammar::from_gbnf("root ::= [^x]* " + spelling + " <[" + std::to_string(name) + "]>"));
+    EXPECT_TRUE(state.allows(other));
+    EXPECT_TRUE(allowed(state)[static_cast<size_t>(other)]);
+    EXPECT_TRUE(state.allows(name)) << "as text";
+    EXPECT_FALSE(state.allows(0xFF)) << "a byte that no text has";
+    EXPECT_FALSE(state.complete());
+    state.accept(name);
+    state.accept(other);
+    EXPECT_EQ(allowed(state)[static_cast<size_t>(name)], true);
+    EXPECT_FALSE(state.allows('n')) << "its text is not the token";
+    state.accept(name);
+    EXPECT_TRUE(state.finished());
+  }
+  for (const char* missing : {"<|nothing|>", "<[100000]>", "<[-1]>", "<[x]>"})
+    expect_refused([&] { state_of(Grammar::from_gbnf(std::string("root ::= ") + missing)); },
+                   ErrorCode::kInvalidArgument, missing);
 }
 
 TEST(GrammarState, GivesUpOnAGrammarThatIsTooAmbiguous) {

@@ -463,10 +463,10 @@ TEST(ReplyFormat, IsProbedFromRealTemplates) {
       {"meta-llama-Llama-3.1-8B-Instruct", ToolSyntax::kLlama3},
       {"meta-llama-Llama-3.2-3B-Instruct", ToolSyntax::kLlama3},
       {"mistralai-Mistral-Nemo-Instruct-2407", ToolSyntax::kMistral},
-      {"Mistral-Small-3.2-24B-Instruct-2506", ToolSyntax::kMistral},
-      {"mistralai-Ministral-3-14B-Reasoning-2512", ToolSyntax::kMistral},
+      {"Mistral-Small-3.2-24B-Instruct-2506", ToolSyntax::kMistralArgs},
+      {"mistralai-Ministral-3-14B-Reasoning-2512", ToolSyntax::kMistralArgs},
       {"deepseek-ai-DeepSeek-V3.1", ToolSyntax::kDeepSeek},
-      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", ToolSyntax::kDeepSeek},
+      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", ToolSyntax::kDeepSeekFenced},
       {"openai-gpt-oss-120b", ToolSyntax::kHarmony},
       {"google-gemma-2-2b-it", ToolSyntax::kNone},
   };
