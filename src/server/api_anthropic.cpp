@@ -128,13 +128,6 @@ Json conversation(Body& body) {
   return chat;
 }
 
-ChatRequest read(const Json& chat, const ServedModel& model) {
-  Body body(dump(chat));
-  ChatRequest request = read_chat(body, model);
-  body.refuse_rest();
-  return request;
-}
-
 class MessagesSource final : public GenerationSource {
  public:
   using GenerationSource::GenerationSource;
@@ -249,7 +242,7 @@ Reply messages(const Services& services, HttpRequest& http) {
   if (const Json* stops = body.array("stop_sequences")) chat["stop"] = *stops;
   const bool streamed = body.boolean("stream").value_or(false);
   body.refuse_rest();
-  ChatRequest request = read(chat, *model);
+  ChatRequest request = read_chat(std::move(chat), *model);
   auto generation = begin_chat(services, std::move(model), std::move(request), "msg_");
   return reply_with(std::make_shared<MessagesSource>(std::move(generation), streamed), streamed);
 }
@@ -257,9 +250,9 @@ Reply messages(const Services& services, HttpRequest& http) {
 Reply count_tokens(const Services& services, HttpRequest& http) {
   Body body(http.body);
   const ServedPtr model = services.models.find(body.string("model").value_or(""));
-  const Json chat = conversation(body);
+  Json chat = conversation(body);
   body.refuse_rest();
-  return json_response({{"input_tokens", render_chat(*model, read(chat, *model)).tokens.size()}});
+  return json_response({{"input_tokens", render_chat(*model, read_chat(std::move(chat), *model)).tokens.size()}});
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ void add_openai_routes(Router& router, const Services& services);
 void add_llamacpp_routes(Router& router, const Services& services);
 /// /v1/messages, /v1/messages/count_tokens.
 void add_anthropic_routes(Router& router, const Services& services);
+/// /api/chat, /api/generate, /api/tags, /api/show, /api/ps, /api/version, /.
+void add_ollama_routes(Router& router, const Services& services);
 
 /// The body of a route that answers with a Generation.
 inline Reply reply_with(std::shared_ptr<Source> source, bool streamed, std::string_view type = "text/event-stream") {

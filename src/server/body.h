@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "server/api_error.h"
@@ -20,6 +21,12 @@ class Body {
  public:
   /// ApiError 400 unless `text` is a JSON object. An empty text is an empty object.
   explicit Body(std::string_view text);
+  /// What one API asks, put into the words of another. `object` is one.
+  static Body of(Json object) {
+    Body body;
+    body.json_ = std::move(object);
+    return body;
+  }
 
   std::optional<std::string> string(std::string_view name);
   std::optional<int64_t> integer(std::string_view name, int64_t low, int64_t high);
@@ -42,6 +49,8 @@ class Body {
   void refuse_rest() const;
 
  private:
+  Body() = default;
+
   Json json_;
   std::unordered_set<std::string> asked_;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -151,13 +152,17 @@ void read_reasoning(Body& body, ChatRequest& request) {
                       "'reasoning_format' must be auto or deepseek: thinking is told as reasoning_content");
 }
 
-void require_room(const ServedModel& model, size_t tokens) {
-  const int32_t context = model.scheduler->context();
+/// `wanted`: the context that the request asks for; 0: all there is.
+void require_room(const ServedModel& model, size_t tokens, int64_t wanted) {
+  const int32_t served = model.scheduler->context();
+  const bool less = wanted > 0 && wanted < served;
+  const int64_t context = less ? wanted : served;
   if (static_cast<int64_t>(tokens) < context) return;
   ApiError error(400, "invalid_request_error",
-                 fmt::format("the prompt has {} tokens, and the context of this server holds {}, the answer included: "
-                             "shorten it, or serve with a larger -c",
-                             tokens, context),
+                 fmt::format("the prompt has {} tokens, and the context of this {} holds {}, the answer included: "
+                             "shorten it, or {}",
+                             tokens, less ? "request" : "server", context,
+                             less ? "ask for a larger one" : "serve with a larger -c"),
                  "messages", "context_length_exceeded");
   error.details = {{"n_prompt_tokens", tokens}, {"n_ctx", context}};
   throw error;
@@ -166,7 +171,12 @@ void require_room(const ServedModel& model, size_t tokens) {
 std::shared_ptr<Generation> begin(const Services& services, GenerationJob job, const GenerationOptions& options,
                                   std::string_view prefix) {
   if (job.request.prompt.empty()) throw bad_request("prompt", "the prompt is empty: there is nothing to continue");
-  require_room(*job.model, job.request.prompt.size());
+  require_room(*job.model, job.request.prompt.size(), options.context);
+  if (options.context > 0) {
+    const int64_t room = options.context - static_cast<int64_t>(job.request.prompt.size());
+    int64_t& most = job.request.max_tokens;
+    most = most < 0 ? room : std::min(most, room);
+  }
   job.choices = options.choices;
   job.seed = options.seed.value_or(std::random_device{}());
   job.id = std::string(prefix) + random_id();
@@ -202,6 +212,13 @@ ChatRequest read_chat(Body& body, const ServedModel& model) {
   }
   if (const Json* modalities = body.array("modalities"); modalities && *modalities != Json::array({"text"}))
     throw bad_request("modalities", "only the modality text is served");
+  return request;
+}
+
+ChatRequest read_chat(Json chat, const ServedModel& model) {
+  Body body = Body::of(std::move(chat));
+  ChatRequest request = read_chat(body, model);
+  body.refuse_rest();
   return request;
 }
 

@@ -17,6 +17,7 @@ struct GenerationOptions {
   Request request{};
   int32_t choices = 1;
   std::optional<uint64_t> seed{};
+  int64_t context = 0;  // where the answer ends, counted with its prompt; 0: max_tokens alone says
   bool stream = false, include_usage = false, timings_per_token = false, return_progress = false;
 };
 
@@ -43,6 +44,8 @@ struct ChatPrompt {
 GenerationOptions read_options(Body& body, const ServedModel& model);
 /// All fields of /v1/chat/completions but `model`.
 ChatRequest read_chat(Body& body, const ServedModel& model);
+/// The same of a request of another API, put into OpenAI's words: nothing may be left over.
+ChatRequest read_chat(Json chat, const ServedModel& model);
 
 /// Brings messages of any client into the form templates expect: parts of text joined, "developer" as "system", null
 /// content as an empty one, names of tools beside their results. ApiError for what is no conversation, or has images.

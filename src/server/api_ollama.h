@@ -1,0 +1,20 @@
+// What the two files of Ollama's API share.
+#pragma once
+#include <chrono>
+#include <string>
+
+#include "server/apis.h"
+
+namespace tern::server {
+
+Json ollama_error(const ApiError& error);  // {"error": message}
+/// "2026-11-30T08:44:15.123456Z".
+std::string ollama_time(std::chrono::system_clock::time_point time);
+/// The `model` of a request (old clients say `name`), without the ":latest" that clients add.
+std::string ollama_name(const Services& services, Body& body);
+/// Whether its template knows of thinking.
+bool ollama_thinks(const ServedModel& model);
+
+void add_ollama_model_routes(Router& router, const Services& services);
+
+}  // namespace tern::server
