@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 
 build_packages=(g++ cmake ninja-build make pkg-config ccache libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
                 libpcre2-dev libutf8proc-dev libboost1.81-dev libssl-dev prometheus-cpp-dev)
-test_packages=(libgtest-dev libbenchmark-dev g++-aarch64-linux-gnu qemu-user-static python3 python3-jinja2 clang lld libclang-rt-14-dev clang-format clang-tidy)
+test_packages=(libgtest-dev libbenchmark-dev g++-aarch64-linux-gnu qemu-user-static python3 python3-jinja2 clang lld libclang-rt-14-dev clang-format clang-tidy
+               openssl haproxy systemd dpkg-dev)
 
 packages=("${build_packages[@]}")
 [ "${1:-all}" = build ] || packages+=("${test_packages[@]}")

@@ -539,6 +539,15 @@ void HttpServer::stop() {
   asio::post(impl_->shared->io, [impl = impl_.get()] { impl->stop(); });
 }
 
+void serve_connection(const HttpOptions& options, Handler handler,
+                      const std::function<std::unique_ptr<Transport>(const asio::any_io_executor&)>& make) {
+  const auto shared = std::make_shared<Shared>(options, std::move(handler));
+  const auto session = std::make_shared<Session>(shared, make(shared->io.get_executor()));
+  asio::co_spawn(shared->io, session->run(), asio::detached);
+  shared->io.run();
+  shared->workers.join();
+}
+
 bool is_loopback(const std::string& host) {
   error_code error;
   const auto address = asio::ip::make_address(host, error);

@@ -7,7 +7,11 @@
 #include <functional>
 #include <memory>
 
+#include "server/http.h"
+
 namespace tern::server {
+
+struct HttpOptions;
 
 /// At most one read and one write at a time; handlers run on the executor of the socket.
 class Transport {
@@ -28,5 +32,10 @@ std::unique_ptr<Transport> make_transport(boost::asio::ip::tcp::socket socket, b
 
 /// kBadFile, with what OpenSSL says, when the files do not load or do not belong together.
 std::unique_ptr<boost::asio::ssl::context> make_tls(const std::string& certificate, const std::string& key);
+
+/// Serves one connection that no socket brought, and returns at its end; of `options` without the address. `make` gets
+/// the executor of that connection. A test seam.
+void serve_connection(const HttpOptions& options, Handler handler,
+                      const std::function<std::unique_ptr<Transport>(const boost::asio::any_io_executor&)>& make);
 
 }  // namespace tern::server

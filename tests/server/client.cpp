@@ -36,6 +36,12 @@ void Client::close() {
   fd_ = -1;
 }
 
+void Client::reset() {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  close();
+}
+
 void Client::close_sending() {
   ::shutdown(fd_, SHUT_WR);
 }

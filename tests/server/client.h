@@ -24,9 +24,13 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  /// For what speaks another protocol over this connection.
+  int descriptor() const { return fd_; }
   void send(std::string_view bytes);
   void close_sending();
   void close();
+  /// Hangs up so that the server sees an error in place of the end.
+  void reset();
   /// One answer; those behind it stay for the next call. Interim ones (100) are answers too.
   Answer read(bool head_only = false);
   /// What comes up to and with `mark`; all there is when the connection ends before it.
