@@ -15,7 +15,7 @@ namespace tern::cli {
 namespace {
 
 constexpr std::string_view kHelp =
-    "  /set NAME VALUE   temp, top-k, top-p, min-p, repeat-penalty, seed, n, system, verbose (on or off)\n"
+    "  /set NAME VALUE   temp, top-k, top-p, min-p, repeat-, presence- or frequency-penalty, seed, n, system, verbose (on or off)\n"
     "  /show             the model and the settings\n"
     "  /clear            begin a new conversation\n"
     "  /bye              leave (Ctrl-D too)\n"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "engine/sampler_settings.h"
@@ -22,7 +22,8 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(opt
 }
 
 void Sampler::accept(int32_t token) {
-  if (options_.repeat_penalty == 1.0f || options_.repeat_last_n == 0) return;
+  const bool off = options_.repeat_penalty == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0;
+  if (off || options_.repeat_last_n == 0) return;
   recent_.push_back(token);
   if (options_.repeat_last_n > 0 && recent_.size() > static_cast<size_t>(options_.repeat_last_n)) recent_.pop_front();
 }
@@ -57,10 +58,14 @@ void Sampler::penalize(std::span<const float> logits) {
     fail(ErrorCode::kInvalidArgument, "none of {} logits is a finite number: the model computed nonsense",
          logits.size());
   if (recent_.empty()) return;
-  const std::unordered_set<int32_t> seen(recent_.begin(), recent_.end());
-  for (Candidate& c : candidates_)
-    if (seen.contains(c.id))
-      c.logit = c.logit > 0 ? c.logit / options_.repeat_penalty : c.logit * options_.repeat_penalty;
+  std::unordered_map<int32_t, int32_t> seen;
+  for (const int32_t token : recent_) ++seen[token];
+  for (Candidate& c : candidates_) {
+    const auto times = seen.find(c.id);
+    if (times == seen.end()) continue;
+    c.logit = c.logit > 0 ? c.logit / options_.repeat_penalty : c.logit * options_.repeat_penalty;
+    c.logit -= static_cast<float>(times->second) * options_.frequency_penalty + options_.presence_penalty;
+  }
 }
 
 void Sampler::keep_top_k() {

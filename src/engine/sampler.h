@@ -1,4 +1,4 @@
-// From logits to the next token: llama.cpp's samplers, in its default order (repeat penalty, top-k, top-p, min-p,
+// From logits to the next token: llama.cpp's samplers, in its default order (penalties, top-k, top-p, min-p,
 // temperature, draw). The same seed and logits give the same tokens on every platform.
 #pragma once
 #include <cstdint>
@@ -17,7 +17,9 @@ struct SamplerOptions {
   float min_p = 0.05f;       // keep those at least this likely, relative to the best; 0: all
   float repeat_penalty =
       1.0f;  // of the tokens seen lately: positive logits are divided by it, others multiplied; 1: off
-  int32_t repeat_last_n = 64;  // how many tokens back that looks; 0: off, -1: all
+  float presence_penalty = 0;   // taken off the logits of tokens seen lately; 0: off
+  float frequency_penalty = 0;  // the same once for every time they were seen; 0: off
+  int32_t repeat_last_n = 64;   // how many tokens back these three look; 0: off, -1: all
   uint64_t seed = 0;
 };
 
@@ -27,7 +29,7 @@ class Sampler {
   explicit Sampler(const SamplerOptions& options);
   /// Picks a token for `logits` [n_vocab] and remembers it. Throws kInvalidArgument when no logit is finite.
   int32_t sample(std::span<const float> logits);
-  /// Remembers a token that was not sampled here (the prompt's), for the repeat penalty.
+  /// Remembers a token that was not sampled here (the prompt's), for the penalties.
   void accept(int32_t token);
 
  private:

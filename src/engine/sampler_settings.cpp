@@ -23,7 +23,11 @@ constexpr std::array kSettings{
                    &SamplerOptions::min_p, 0, 1},
     SamplerSetting{"--repeat-penalty", "penalty_repeat", "weaken tokens seen lately (1: off)",
                    &SamplerOptions::repeat_penalty, 0.01, 100},
-    SamplerSetting{"--repeat-last-n", "penalty_last_n", "how many tokens back that looks (0: off, -1: all)",
+    SamplerSetting{"--presence-penalty", "penalty_present", "taken off the logits of tokens seen lately (0: off)",
+                   &SamplerOptions::presence_penalty, -2, 2},
+    SamplerSetting{"--frequency-penalty", "penalty_freq", "the same, once for every time they were seen (0: off)",
+                   &SamplerOptions::frequency_penalty, -2, 2},
+    SamplerSetting{"--repeat-last-n", "penalty_last_n", "how many tokens back the penalties look (0: off, -1: all)",
                    &SamplerOptions::repeat_last_n, -1, kMost},
 };
 

@@ -120,6 +120,21 @@ TEST(Sampler, RepeatPenaltyForgetsWhatIsFurtherBackThanLastN) {
   EXPECT_EQ(sampler.sample(std::vector<float>{3, 3, 3}), 0);
 }
 
+TEST(Sampler, PresencePenaltyIsTakenOffOnceAndFrequencyPenaltyForEveryTime) {
+  const auto choice = [](const SamplerOptions& options, std::vector<float> logits) {
+    Sampler sampler(options);
+    for (const int32_t token : {0, 0, 0, 1}) sampler.accept(token);
+    return sampler.sample(logits);
+  };
+  const SamplerOptions presence{.temperature = 0, .presence_penalty = 1};
+  EXPECT_EQ(choice(presence, {3, 0, 2.1f}), 2);  // 3 - 1
+  EXPECT_EQ(choice(presence, {3, 0, 1.9f}), 0);
+  const SamplerOptions frequency{.temperature = 0, .frequency_penalty = 1};
+  EXPECT_EQ(choice(frequency, {3, 1.9f, 0.5f}), 1);  // 3 - 3 * 1, 1.9 - 1
+  EXPECT_EQ(choice(frequency, {4.5f, 1.9f, 1.4f}), 0);
+  EXPECT_EQ(choice({.temperature = 0, .presence_penalty = -2, .repeat_last_n = 1}, {0, 0, 1}), 1) << "seen last";
+}
+
 TEST(Sampler, SampledTokensCountForThePenalty) {
   Sampler sampler({.temperature = 0, .repeat_penalty = 10, .repeat_last_n = -1});
   const std::vector<float> logits{3, 2, 1};
@@ -138,6 +153,7 @@ TEST(Sampler, LogitsThatAreNoNumbersAreNeverDrawn) {
 TEST(Sampler, RefusesValuesThatMakeNoSense) {
   EXPECT_THROW(Sampler({.repeat_penalty = 0}), Error);
   EXPECT_THROW(Sampler({.repeat_last_n = -2}), Error);
+  EXPECT_THROW(Sampler({.presence_penalty = 3}), Error);
   EXPECT_THROW(Sampler({.temperature = std::numeric_limits<float>::quiet_NaN()}), Error);
   EXPECT_THROW(Sampler({.temperature = -1}), Error);
   EXPECT_THROW(Sampler({.top_p = 7}), Error);
