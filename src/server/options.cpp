@@ -39,9 +39,7 @@ void read_sampling(Body& body, SamplerOptions& sampling) {
         setting.set(sampling, *value);
       }
   // Samplers that tern may lack; where sampler_settings() has them they are known by now.
-  for (const char* name :
-       {"presence_penalty", "frequency_penalty", "xtc_probability", "dynatemp_range", "mirostat", "dry_multiplier"})
-    body.neutral(name, 0);
+  for (const char* name : {"xtc_probability", "dynatemp_range", "mirostat", "dry_multiplier"}) body.neutral(name, 0);
   for (const char* name : {"typical_p", "typ_p"}) body.neutral(name, 1);
   body.neutral("top_n_sigma", -1);
   // Of samplers that are off.
