@@ -136,11 +136,8 @@ class MessagesSource final : public GenerationSource {
   using Kind = text::ReplyDelta::Kind;
 
   ErrorEnvelope envelope() const override { return anthropic_error; }
-  std::string idle() override { return told({{"type", "ping"}}); }
+  std::string idle() override { return typed_sse({{"type", "ping"}}); }
 
-  static std::string told(const Json& data) {
-    return fmt::format("event: {}\n", data.at("type").get<std::string>()) + sse(data);
-  }
   const Choice& choice() const { return generation().choices().front(); }
 
   Json usage_json() const {
@@ -167,7 +164,7 @@ class MessagesSource final : public GenerationSource {
   }
 
   void close_block(std::string& out) {
-    if (open_) out += told({{"type", "content_block_stop"}, {"index", index_}});
+    if (open_) out += typed_sse({{"type", "content_block_stop"}, {"index", index_}});
     open_ = false;
   }
   void open_block(const text::ReplyDelta& delta, std::string& out) {
@@ -180,12 +177,12 @@ class MessagesSource final : public GenerationSource {
     if (kind_ == Kind::kReasoning) block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (kind_ == Kind::kToolCall)
       block = {{"type", "tool_use"}, {"id", delta.id}, {"name", delta.name}, {"input", Json::object()}};
-    out += told({{"type", "content_block_start"}, {"index", ++index_}, {"content_block", std::move(block)}});
+    out += typed_sse({{"type", "content_block_start"}, {"index", ++index_}, {"content_block", std::move(block)}});
   }
 
   void begin(std::string& out) override {
-    out += told({{"type", "message_start"}, {"message", message(Json::array())}});
-    out += told({{"type", "ping"}});
+    out += typed_sse({{"type", "message_start"}, {"message", message(Json::array())}});
+    out += typed_sse({{"type", "ping"}});
   }
   void event(const GenerationEvent& event, std::string& out) override {
     for (const text::ReplyDelta& delta : event.deltas) {
@@ -194,20 +191,20 @@ class MessagesSource final : public GenerationSource {
       Json change{{"type", "text_delta"}, {"text", delta.text}};
       if (kind_ == Kind::kReasoning) change = {{"type", "thinking_delta"}, {"thinking", delta.text}};
       if (kind_ == Kind::kToolCall) change = {{"type", "input_json_delta"}, {"partial_json", delta.text}};
-      out += told({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(change)}});
+      out += typed_sse({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(change)}});
     }
   }
   void finish(std::string& out) override {
     close_block(out);
     if (choice().ending.reason == EndReason::kFailed) {
       const Json error = anthropic_error({500, "server_error", choice().ending.error});
-      out += told(error);
+      out += typed_sse(error);
       return;
     }
     Json delta{{"stop_reason", nullptr}, {"stop_sequence", nullptr}};
     put_end(delta);
-    out += told({{"type", "message_delta"}, {"delta", std::move(delta)}, {"usage", usage_json()}});
-    out += told({{"type", "message_stop"}});
+    out += typed_sse({{"type", "message_delta"}, {"delta", std::move(delta)}, {"usage", usage_json()}});
+    out += typed_sse({{"type", "message_stop"}});
   }
   HttpResponse complete() override {
     Json content = Json::array();

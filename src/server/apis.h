@@ -10,6 +10,8 @@ void add_openai_routes(Router& router, const Services& services);
 /// /completion, /tokenize, /detokenize, /apply-template, /props, /slots, /models, /models/load, /models/unload,
 /// /v1/cancel.
 void add_llamacpp_routes(Router& router, const Services& services);
+/// /v1/responses.
+void add_responses_routes(Router& router, const Services& services);
 /// /v1/messages, /v1/messages/count_tokens.
 void add_anthropic_routes(Router& router, const Services& services);
 /// /api/chat, /api/generate, /api/tags, /api/show, /api/ps, /api/version, /.

@@ -248,6 +248,10 @@ std::string sse(const Json& data) {
   return "data: " + dump(data) + "\n\n";
 }
 
+std::string typed_sse(const Json& data) {
+  return fmt::format("event: {}\n", data.at("type").get<std::string>()) + sse(data);
+}
+
 std::string_view finish_reason(const Choice& choice) {
   if (choice.ending.reason == EndReason::kFailed) return "error";
   if (choice.ending.reason == EndReason::kLength) return "length";

@@ -143,6 +143,8 @@ class GenerationSource : public Source {
 std::string random_id();
 /// "data: {...}\n\n".
 std::string sse(const Json& data);
+/// The same of an event with the name that `type` in `data` says.
+std::string typed_sse(const Json& data);
 
 /// "stop", "length", "tool_calls", "cancelled", "error": in OpenAI's words.
 std::string_view finish_reason(const Choice& choice);

@@ -85,6 +85,7 @@ struct Server::Impl {
     const Services services{models, metrics, running};
     add_openai_routes(router, services);
     add_llamacpp_routes(router, services);
+    add_responses_routes(router, services);
     add_anthropic_routes(router, services);
     add_ollama_routes(router, services);
     add_own_routes();
