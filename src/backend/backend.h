@@ -61,6 +61,8 @@ struct ProgramLimits {
   int32_t rows = 0;     // token rows of a Step
   int32_t outputs = 0;  // rows whose logits are asked for
   int32_t seqs = 0;     // sequences in a Step
+  /// A part of the loaded plan to run in its place; outlives the Program. Null: all of it.
+  const Plan* part = nullptr;
 };
 
 /// What runs where: a row of `tern plan`.
@@ -100,7 +102,7 @@ class Backend {
     logits_.resize(floats);
     return logits_;
   }
-  /// Runs one Step; `logits` [out_rows, n_vocab] is complete on return. The Step is within the Program's limits.
+  /// Runs one Step; `logits` [out_rows, columns of the plan's result] is complete on return. The Step is within the Program's limits.
   virtual void run(Program& program, const Step& step, std::span<float> logits) = 0;
   /// Copies a recurrent-state slot / a KV page of every layer.
   virtual void copy_state(int32_t from, int32_t to) = 0;

@@ -91,7 +91,7 @@ void Runner::fill(std::span<const Slice> slices) {
   }
 }
 
-Program& Runner::program(const Step& step) {
+Program& Runner::program(const Step& step, const Plan& plan) {
   // Powers of two: a prompt's last, shorter batch shares a Program with others of about its size.
   const auto bucket = [&](size_t n) {
     return std::min(static_cast<int32_t>(std::bit_ceil(std::max<size_t>(n, 1))), limits_.rows);
@@ -99,12 +99,25 @@ Program& Runner::program(const Step& step) {
   const int32_t rows = bucket(step.tokens.size());
   const bool few = step.out_rows.size() <= static_cast<size_t>(limits_.sequences);
   const int32_t outputs = few ? std::min(limits_.sequences, rows) : rows;
-  std::unique_ptr<Program>& slot = programs_[{rows, outputs}];
-  if (!slot) slot = backend_.compile({.rows = rows, .outputs = outputs, .seqs = std::min(limits_.sequences, rows)});
+  std::unique_ptr<Program>& slot = programs_[{&plan, rows, outputs}];
+  if (!slot)
+    slot = backend_.compile({.rows = rows,
+                             .outputs = outputs,
+                             .seqs = std::min(limits_.sequences, rows),
+                             .part = &plan == &plan_ ? nullptr : &plan});
   return *slot;
 }
 
 std::span<const float> Runner::run(std::span<const Slice> slices) {
+  return run(slices, plan_);
+}
+
+std::span<const float> Runner::run_hidden(std::span<const Slice> slices) {
+  if (!hidden_) hidden_ = std::make_unique<const Plan>(hidden_part(plan_));
+  return run(slices, *hidden_);
+}
+
+std::span<const float> Runner::run(std::span<const Slice> slices, const Plan& plan) {
   check(slices);
   for (const Slice& slice : slices) {
     Sequence& s = *slice.sequence;
@@ -114,10 +127,11 @@ std::span<const float> Runner::run(std::span<const Slice> slices) {
            pools_->kv.size());
   }
   fill(slices);
-  const std::span<float> logits = backend_.logits_memory(step_.out_rows.size() * static_cast<size_t>(plan_.n_vocab));
-  backend_.run(program(step_), step_, logits);
+  const auto columns = static_cast<size_t>(plan.info(plan.logits).cols);
+  const std::span<float> results = backend_.logits_memory(step_.out_rows.size() * columns);
+  backend_.run(program(step_, plan), step_, results);
   for (const Slice& slice : slices) slice.sequence->advance(slice.tokens);
-  return logits;
+  return results;
 }
 
 std::span<const float> Runner::prefill(Sequence& sequence, std::span<const int32_t> tokens, const Progress& progress) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,7 @@
 
 namespace tern {
 
-/// Rows of a slice whose logits are wanted.
+/// Rows of a slice whose results are wanted.
 enum class Outputs : uint8_t { kNone, kLast, kAll };
 
 /// Tokens to append to a sequence in one batch.
@@ -48,6 +49,8 @@ class Runner {
   /// call leaves every sequence as it was. kContextFull with both numbers when a sequence would outgrow the context;
   /// kInvalidArgument for a token outside the vocabulary.
   std::span<const float> run(std::span<const Slice> slices);
+  /// The same with what the head reads in place of logits: [outputs, n_embd] behind the final norm.
+  std::span<const float> run_hidden(std::span<const Slice> slices);
   /// Appends `tokens` in batches of Limits::rows; logits of the last one. `progress` is told after every batch how many
   /// are done and may return false to stop early: then the result is empty.
   using Progress = std::function<bool(int64_t done, int64_t total)>;
@@ -68,15 +71,17 @@ class Runner {
  private:
   static constexpr int64_t kScoredFloats = int64_t{1} << 25;  // 128 MB
 
+  std::span<const float> run(std::span<const Slice> slices, const Plan& plan);
   void check(std::span<const Slice> slices) const;
   void fill(std::span<const Slice> slices);
-  Program& program(const Step& step);
+  Program& program(const Step& step, const Plan& plan);
 
   const Plan& plan_;
   Backend& backend_;
   Limits limits_;
   std::shared_ptr<CachePools> pools_;
-  std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Program>> programs_;  // (rows, outputs)
+  std::unique_ptr<const Plan> hidden_;  // the part without the head, once somebody asks
+  std::map<std::tuple<const Plan*, int32_t, int32_t>, std::unique_ptr<Program>> programs_;  // (plan, rows, outputs)
   Step step_;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,9 +42,10 @@ enum class EndReason : uint8_t { kEndOfText, kStopString, kStopToken, kLength, k
 /// The end of an answer, with the engine's own clocks.
 struct Ending {
   EndReason reason = EndReason::kFailed;
-  std::string text{};   // shown last: what was held back and no stop string took
-  std::string stop{};   // the stop string that ended it
-  std::string error{};  // of kFailed
+  std::string text{};              // shown last: what was held back and no stop string took
+  std::string stop{};              // the stop string that ended it
+  std::string error{};             // of kFailed
+  std::vector<float> embedding{};  // [n_embd] of a request that asked for it, not normalised
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
   double first_token_seconds = 0;  // from submit()
@@ -58,8 +60,12 @@ class Listener {
   virtual void on_end(const Ending&) = 0;
 };
 
+/// How the hidden states of a prompt, behind the final norm, become one.
+enum class Pooling : uint8_t { kMean, kLast };
+
 struct Request {
-  std::vector<int32_t> prompt;  // at least one token
+  std::vector<int32_t> prompt;     // at least one token
+  std::optional<Pooling> embed{};  // asks for Ending::embedding in place of an answer
   SamplerOptions sampling{};
   int64_t max_tokens = -1;  // < 0: what fits
   std::vector<std::string> stop{};

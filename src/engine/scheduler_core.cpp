@@ -54,6 +54,8 @@ struct SchedulerCore::Task {
   std::vector<int32_t> places{};       // see resting_places()
   int32_t reserved_pages = 0, granted = 0, token = -1;
   int64_t cached = 0;
+  std::vector<double> pooled{};    // sum of the hidden states that an embedding is made of
+  std::vector<float> embedding{};  // at the end
   bool decodes = false, finished = false;
   Clock::time_point admitted{}, read{}, first_token{};
 
@@ -77,6 +79,10 @@ SchedulerCore::~SchedulerCore() {
 
 Arrival SchedulerCore::prepare(RequestId id, Request request, std::shared_ptr<Listener> listener,
                                const Table& table) const {
+  if (request.embed) {
+    request.max_tokens = 0;
+    request.cache_prompt = false;
+  }
   if (request.prompt.empty()) fail(ErrorCode::kInvalidArgument, "the prompt is empty: there is nothing to continue");
   for (const int32_t token : request.prompt)
     if (token < 0 || token >= runner_.plan().n_vocab)
@@ -237,29 +243,31 @@ void SchedulerCore::grant_rows(int32_t decodes) {
 }
 
 void SchedulerCore::plan_step() {
-  slices_.clear();
-  sliced_.clear();
+  answers_.clear();
+  embeddings_.clear();
   for (const TaskPtr& task : running_) {
     if (!task->decodes) continue;
-    slices_.push_back({.sequence = &*task->sequence, .tokens = {&task->token, 1}});
-    sliced_.push_back(task.get());
+    answers_.add(*task, {.sequence = &*task->sequence, .tokens = {&task->token, 1}});
   }
-  grant_rows(static_cast<int32_t>(slices_.size()));
+  grant_rows(static_cast<int32_t>(answers_.slices.size()));
   for (const TaskPtr& task : running_) {
     if (task->granted == 0) continue;
     const auto from = static_cast<size_t>(task->position()), n = static_cast<size_t>(task->granted);
-    slices_.push_back({.sequence = &*task->sequence,
-                       .tokens = task->prompt().subspan(from, n),
-                       .outputs = task->left() == 0 ? Outputs::kLast : Outputs::kNone});
-    sliced_.push_back(task.get());
+    const bool all = task->in.request.embed == Pooling::kMean;
+    (task->in.request.embed ? embeddings_ : answers_)
+        .add(*task, {.sequence = &*task->sequence,
+                     .tokens = task->prompt().subspan(from, n),
+                     .outputs = all                 ? Outputs::kAll
+                                : task->left() == 0 ? Outputs::kLast
+                                                    : Outputs::kNone});
     task->granted = 0;
   }
 }
 
 /// Frees the pages that the step will take.
-void SchedulerCore::make_room() {
+void SchedulerCore::make_room(std::span<const Slice> slices) {
   int64_t pages = 0;
-  for (const Slice& slice : slices_)
+  for (const Slice& slice : slices)
     pages += KvPool::pages_for(slice.sequence->position() + static_cast<int64_t>(slice.tokens.size())) -
              static_cast<int64_t>(slice.sequence->pages().size());
   while (pools_->kv.available() < pages && tree_.evict_page()) {
@@ -271,27 +279,40 @@ bool SchedulerCore::step() {
   if (running_.empty()) return false;
   const auto begin = Clock::now();
   plan_step();
-  std::span<const float> logits;
-  if (!slices_.empty()) {
-    try {
-      make_room();
-      logits = runner_.run(slices_);
-    } catch (const std::exception& error) {
-      for (Task* task : sliced_) finish(*task, EndReason::kFailed, error.what());
-      slices_.clear();
-    }
+  std::span<const float> logits = run(answers_, false);
+  double spent = seconds(begin, Clock::now());
+  int32_t decodes = 0, reading = 0;
+  for (size_t i = 0; i < answers_.tasks.size(); ++i)
+    (answers_.tasks[i]->decodes ? decodes : reading) += static_cast<int32_t>(answers_.slices[i].tokens.size());
+  for (Task* task : answers_.tasks) absorb(*task, logits);
+  const auto second = Clock::now();
+  std::span<const float> states = run(embeddings_, true);
+  spent += seconds(second, Clock::now());
+  for (size_t i = 0; i < embeddings_.tasks.size(); ++i) {
+    const size_t rows = embeddings_.slices[i].tokens.size();
+    reading += static_cast<int32_t>(rows);
+    pool(*embeddings_.tasks[i], states, rows);
   }
-  if (!slices_.empty()) {
+  if (decodes + reading > 0) {
     ++totals_.steps;
-    int32_t decodes = 0, reading = 0;
-    for (size_t i = 0; i < slices_.size(); ++i)
-      (sliced_[i]->decodes ? decodes : reading) += static_cast<int32_t>(slices_[i].tokens.size());
-    pace_.observe(decodes, reading, seconds(begin, Clock::now()));
-    for (Task* task : sliced_) absorb(*task, logits);
+    pace_.observe(decodes, reading, spent);
   }
   drop_finished();
   totals_.busy_seconds += seconds(begin, Clock::now());
   return true;
+}
+
+/// A batch through the model. A failure ends those in it, and nobody is left.
+std::span<const float> SchedulerCore::run(Batch& batch, bool hidden) {
+  if (batch.slices.empty()) return {};
+  try {
+    make_room(batch.slices);
+    return hidden ? runner_.run_hidden(batch.slices) : runner_.run(batch.slices);
+  } catch (const std::exception& error) {
+    for (Task* task : batch.tasks) finish(*task, EndReason::kFailed, error.what());
+    batch.clear();
+  }
+  return {};
 }
 
 /// What a step did for `task`; takes its row off the front of `logits`.
@@ -313,6 +334,22 @@ void SchedulerCore::read_on(Task& task) {
     task.read = Clock::now();
   }
   tell_progress(task);
+}
+
+/// What a step of `rows` did for an embedding; takes its states off the front of `states`.
+void SchedulerCore::pool(Task& task, std::span<const float>& states, size_t rows) {
+  const bool mean = task.in.request.embed == Pooling::kMean, last = task.left() == 0;
+  const auto width = static_cast<size_t>(runner_.plan().info(runner_.plan().hidden).cols);
+  task.pooled.resize(width);
+  for (size_t row = 0; row < (mean ? rows : size_t{last}); ++row) {
+    for (size_t i = 0; i < width; ++i) task.pooled[i] += static_cast<double>(states[i]);
+    states = states.subspan(width);
+  }
+  tell_progress(task);
+  if (!last) return;
+  const double count = mean ? static_cast<double>(task.prompt().size()) : 1;
+  for (const double sum : task.pooled) task.embedding.push_back(static_cast<float>(sum / count));
+  finish(task, EndReason::kEndOfText);
 }
 
 void SchedulerCore::answer(Task& task, std::span<const float> logits) {
@@ -367,6 +404,7 @@ void SchedulerCore::finish(Task& task, EndReason reason, const std::string& erro
                 .text = task.in.answer->rest(),
                 .stop = task.in.answer->stop(),
                 .error = error,
+                .embedding = std::move(task.embedding),
                 .prompt_tokens = static_cast<int64_t>(task.prompt().size()),
                 .cached_tokens = task.cached,
                 .generated_tokens = task.in.answer->generated()};

@@ -5,7 +5,8 @@
 // give. What is reserved never exceeds the pool, so a running request always gets its next page: from the free ones or
 // from the prefix cache, which gives up all it has. Nothing waits for a page while it runs, hence no deadlock; nobody
 // is overtaken while he waits, hence no starvation. The rows of prompts in a step: the oldest gets half of them, the
-// one with the least left to read the others.
+// one with the least left to read the others. Embeddings are prompts among the others, except that they take no part in
+// the prefix cache: the mean is over all hidden states.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -55,6 +56,19 @@ class SchedulerCore {
  private:
   struct Task;
   using TaskPtr = std::unique_ptr<Task>;
+  /// What goes through a program together.
+  struct Batch {
+    std::vector<Slice> slices;
+    std::vector<Task*> tasks;  // whose they are
+    void add(Task& task, const Slice& slice) {
+      slices.push_back(slice);
+      tasks.push_back(&task);
+    }
+    void clear() {
+      slices.clear();
+      tasks.clear();
+    }
+  };
 
   void admit();
   void start(Task& task);
@@ -62,11 +76,13 @@ class SchedulerCore {
   void grant(Task& task, int32_t& rows);
   void grant_rows(int32_t decodes);
   void plan_step();
+  std::span<const float> run(Batch& batch, bool hidden);
   void absorb(Task& task, std::span<const float>& logits);
+  void pool(Task& task, std::span<const float>& states, size_t rows);
   void read_on(Task& task);
   void answer(Task& task, std::span<const float> logits);
   void remember(Task& task, bool last);
-  void make_room();
+  void make_room(std::span<const Slice> slices);
   int32_t take_page();
   int32_t take_state();
   void tell_progress(Task& task);
@@ -85,8 +101,7 @@ class SchedulerCore {
   std::deque<TaskPtr> queue_;
   std::vector<TaskPtr> running_;  // in order of admission
   int32_t reserved_pages_ = 0;
-  std::vector<Slice> slices_;  // of the step, with
-  std::vector<Task*> sliced_;  // whose they are
+  Batch answers_, embeddings_;  // of the step; hidden states come from a program of their own
   SchedulerStats totals_;
 };
 

@@ -197,7 +197,7 @@ Plan finish_with_head(Builder& b, Val x, Weight embedding, const Hparams& h) {
   check_stated_extents(b, h);
   const Val n = b.rms_norm(b.pick_rows(x), b.weight("output_norm"), h.norm_eps);
   const Weight head = b.find_weight("output");
-  return b.finish(b.linear(n, head ? head : embedding), h.layers);
+  return b.finish(b.linear(n, head ? head : embedding), n, h.layers);
 }
 
 }  // namespace tern

@@ -360,7 +360,7 @@ Val Builder::pick_rows(Val x, Loc loc) {
   return v;
 }
 
-Plan Builder::finish(Val logits, int64_t n_layers) {
+Plan Builder::finish(Val logits, Val hidden, int64_t n_layers) {
   CHECK(plan_.info(logits).outputs_only, "logits must come from picked rows");
   if (cols(logits) != plan_.n_vocab) {
     fail(ErrorCode::kBadFile, "the head has {} rows for a vocabulary of {}", cols(logits), plan_.n_vocab);
@@ -384,6 +384,7 @@ Plan Builder::finish(Val logits, int64_t n_layers) {
     }
   }
   plan_.logits = logits;
+  plan_.hidden = hidden;
   plan_.n_layers = n_layers;
   plan_.n_context_train = get_int("context_length", 0);
   return std::move(plan_);

@@ -95,7 +95,7 @@ class Builder {
 
   /// The finished plan; refuses unread tensors, unapplied scales, and folded weights that were consumed without their
   /// transform.
-  Plan finish(Val logits, int64_t n_layers);
+  Plan finish(Val logits, Val hidden, int64_t n_layers);
 
  private:
   std::string full_name(std::string_view name) const;

@@ -193,7 +193,8 @@ struct Plan {
   std::vector<KvLayer> kv_layers;
   std::vector<StateLayer> state_layers;
   std::vector<std::string> unused_tensors;  // claimed on purpose without being read (multi-token-prediction heads)
-  Val logits;
+  Val logits;  // the result
+  Val hidden;  // what the head reads: the last layer behind the final norm, of the same rows
   int64_t n_vocab = 0, n_embd = 0, n_layers = 0, n_context_train = 0;
   /// The model was trained with int8 activations, one scale a token, before its ternary weights (BitNet): this
   /// overrides the rule of the weight's format for every ternary weight.
@@ -203,5 +204,8 @@ struct Plan {
   const PlanWeight& info(Weight w) const { return weights[static_cast<size_t>(w.id)]; }
   bool recurrent() const { return !state_layers.empty(); }
 };
+
+/// The part of a plan that ends at `hidden`, which is its result then. Weights and vals keep their ids, ops their places.
+Plan hidden_part(const Plan& plan);
 
 }  // namespace tern

@@ -20,35 +20,6 @@ int64_t nanoseconds(double seconds) {
 
 // ---- What is asked ----
 
-/// Sampling has the names that chat_core knows, limits have Ollama's own. Returns the context that is asked for.
-int64_t put_options(Body& body, const ServedModel& model, Json& chat) {
-  const int32_t served = model.scheduler->context();
-  const Json* given = body.object("options");
-  if (!given) return served;
-  Body options = Body::of(*given);
-  for (const char* same :
-       {"temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "repeat_last_n", "presence_penalty",
-        "frequency_penalty", "seed", "stop", "mirostat", "mirostat_tau", "mirostat_eta"})
-    if (const Json* value = options.any(same)) chat[same] = *value;
-  const auto most = options.integer("num_predict", -2, INT32_MAX);
-  if (most == 0) throw bad_request("num_predict", "'num_predict' must be at least 1, or -1 for what fits");
-  if (most && *most > 0) chat["max_tokens"] = *most;
-  const int64_t context = options.integer("num_ctx", 1, INT32_MAX).value_or(served);
-  if (context > served)
-    throw ApiError(400, "invalid_request_error",
-                   fmt::format("'num_ctx' is {}, and the context of this server holds {} tokens: ask for at most that, "
-                               "or serve with -c {}",
-                               context, served, context),
-                   "num_ctx", "context_length_exceeded");
-  options.neutral("tfs_z", 1);
-  options.neutral("penalize_newline", true);
-  // How the server runs a model is its operator's to say; nothing here ever shifts a context.
-  options.ignore({"num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "low_vram", "f16_kv",
-                  "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only"});
-  options.refuse_rest();
-  return context;
-}
-
 void put_thinking(Body& body, const ServedModel& model, Json& chat) {
   const Json* think = body.any("think");
   if (!think) return;
@@ -77,7 +48,7 @@ int64_t put_common(Body& body, const ServedModel& model, Json& chat) {
   for (const char* cut : {"truncate", "shift"}) body.neutral(cut, false);
   body.neutral("logprobs", false);
   body.neutral("top_logprobs", 0);
-  return put_options(body, model, chat);
+  return ollama_options(body, model, chat);
 }
 
 void refuse_images(const Json& holder) {
@@ -296,6 +267,34 @@ Reply generate(const Services& services, HttpRequest& http) {
 }
 
 }  // namespace
+
+int64_t ollama_options(Body& body, const ServedModel& model, Json& chat) {
+  const int32_t served = model.scheduler->context();
+  const Json* given = body.object("options");
+  if (!given) return served;
+  Body options = Body::of(*given);
+  for (const char* same :
+       {"temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "repeat_last_n", "presence_penalty",
+        "frequency_penalty", "seed", "stop", "mirostat", "mirostat_tau", "mirostat_eta"})
+    if (const Json* value = options.any(same)) chat[same] = *value;
+  const auto most = options.integer("num_predict", -2, INT32_MAX);
+  if (most == 0) throw bad_request("num_predict", "'num_predict' must be at least 1, or -1 for what fits");
+  if (most && *most > 0) chat["max_tokens"] = *most;
+  const int64_t context = options.integer("num_ctx", 1, INT32_MAX).value_or(served);
+  if (context > served)
+    throw ApiError(400, "invalid_request_error",
+                   fmt::format("'num_ctx' is {}, and the context of this server holds {} tokens: ask for at most that, "
+                               "or serve with -c {}",
+                               context, served, context),
+                   "num_ctx", "context_length_exceeded");
+  options.neutral("tfs_z", 1);
+  options.neutral("penalize_newline", true);
+  // How the server runs a model is its operator's to say; nothing here ever shifts a context.
+  options.ignore({"num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "low_vram", "f16_kv",
+                  "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only"});
+  options.refuse_rest();
+  return context;
+}
 
 Json ollama_error(const ApiError& error) {
   return {{"error", error.what()}};

@@ -14,6 +14,9 @@ std::string ollama_time(std::chrono::system_clock::time_point time);
 std::string ollama_name(const Services& services, Body& body);
 /// Whether its template knows of thinking.
 bool ollama_thinks(const ServedModel& model);
+/// Reads `options`: sampling is put into `chat` in the names that chat_core knows; returns the context that is asked
+/// for. ApiError, with both numbers, when it is more than what is served.
+int64_t ollama_options(Body& body, const ServedModel& model, Json& chat);
 
 void add_ollama_model_routes(Router& router, const Services& services);
 

@@ -12,6 +12,8 @@ void add_openai_routes(Router& router, const Services& services);
 void add_llamacpp_routes(Router& router, const Services& services);
 /// /v1/responses.
 void add_responses_routes(Router& router, const Services& services);
+/// /v1/embeddings, /api/embed, /api/embeddings.
+void add_embedding_routes(Router& router, const Services& services);
 /// /v1/messages, /v1/messages/count_tokens.
 void add_anthropic_routes(Router& router, const Services& services);
 /// /api/chat, /api/generate, /api/tags, /api/show, /api/ps, /api/version, /.

@@ -88,6 +88,7 @@ struct Server::Impl {
     add_responses_routes(router, services);
     add_anthropic_routes(router, services);
     add_ollama_routes(router, services);
+    add_embedding_routes(router, services);
     add_own_routes();
     options.http.answered = [this](int status) { metrics.answered(status); };
     http = std::make_unique<HttpServer>(options.http, [this](HttpRequest& request) { return answer(request); });

@@ -31,8 +31,8 @@ int64_t scratch_floats(const Plan& plan, const ProgramLimits& limits) {
 }  // namespace
 
 CpuProgram::CpuProgram(const Machine& machine, const ProgramLimits& limits, bool eager)
-    : machine_(machine), limits_(limits), eager_(eager) {
-  const Plan& plan = *machine.plan;
+    : machine_(machine), plan_(limits.part ? *limits.part : *machine.plan), limits_(limits), eager_(eager) {
+  const Plan& plan = plan_;
   const int threads = machine.pool->size();
   if (!plan.kv_layers.empty()) {
     least_kv_heads_ = std::ranges::min_element(plan.kv_layers, {}, &KvLayer::kv_heads)->kv_heads;
@@ -92,7 +92,7 @@ void CpuProgram::run_traced(const Step& step, std::span<float> logits,
     return traced_->run_traced(step, logits, sink);
   }
   begin(step, logits);
-  const Plan& plan = *machine_.plan;
+  const Plan& plan = plan_;
   size_t phase = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -111,7 +111,7 @@ void CpuProgram::run_traced(const Step& step, std::span<float> logits,
 }
 
 void CpuProgram::begin(const Step& step, std::span<float> logits) {
-  const Plan& plan = *machine_.plan;
+  const Plan& plan = plan_;
   CHECK(step.rows() <= limits_.rows && static_cast<int32_t>(step.out_rows.size()) <= limits_.outputs &&
             static_cast<int32_t>(step.seqs.size()) <= limits_.seqs,
         "{} rows, {} outputs, {} sequences in a program for {}, {}, {}", step.rows(), step.out_rows.size(),

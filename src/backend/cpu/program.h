@@ -128,6 +128,7 @@ class CpuProgram final : public Program {
   }
 
   const Machine& machine_;
+  const Plan& plan_;  // the machine's, or a part of it
   std::unique_ptr<CpuProgram> traced_;  // made by the first run_traced() of a program that is not eager
   const ProgramLimits limits_;
   const bool eager_;

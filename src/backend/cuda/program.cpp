@@ -62,9 +62,10 @@ void StepImage::send(const Step& step, cudaStream_t stream) {
 
 CudaProgram::CudaProgram(Machine& machine, const ProgramLimits& limits, bool fuse)
     : machine_(machine),
+      plan_(limits.part ? *limits.part : *machine.plan),
       limits_(limits),
       fuse_(fuse),
-      walk_(make_walk(*machine.plan, machine.weights, machine.tables,
+      walk_(make_walk(plan_, machine.weights, machine.tables,
                       {.limits = limits, .gpu = machine.gpu, .fuse = fuse})),
       arena_(static_cast<size_t>(walk_.arena_bytes)),
       counters_(static_cast<size_t>(walk_.counters) * 4) {
@@ -134,9 +135,9 @@ void CudaProgram::capture(Graph& graph, const Launch& launch) {
 }
 
 void CudaProgram::fetch(const Launch& launch, std::span<float> logits) {
-  const Val v = machine_.plan->logits;
-  const auto cols = machine_.plan->info(v).cols;
-  const auto n = static_cast<size_t>(launch.rows_of(machine_.plan->info(v).outputs_only) * cols);
+  const Val v = plan_.logits;
+  const auto cols = plan_.info(v).cols;
+  const auto n = static_cast<size_t>(launch.rows_of(plan_.info(v).outputs_only) * cols);
   CHECK(logits.size() >= n);
   if (n > 0)
     check(cudaMemcpyAsync(logits.data(), launch.at(v.id), n * 4, cudaMemcpyDeviceToHost, launch.stream),
@@ -164,7 +165,7 @@ void CudaProgram::run_traced(const Step& step, std::span<float> logits,
     if (!traced_) traced_ = std::make_unique<CudaProgram>(machine_, limits_, false);
     return traced_->run_traced(step, logits, sink);
   }
-  const Plan& plan = *machine_.plan;
+  const Plan& plan = plan_;
   const Launch launch = begin(step);
   machine_.stream.wait();
   std::vector<float> shown;

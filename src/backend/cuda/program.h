@@ -68,6 +68,7 @@ class CudaProgram final : public Program {
   void fetch(const Launch& launch, std::span<float> logits);
 
   Machine& machine_;
+  const Plan& plan_;  // the machine's, or a part of it
   const ProgramLimits limits_;
   const bool fuse_;
   Walk walk_;

@@ -14,7 +14,10 @@ using ref::MutRow;
 using ref::RefWeight;
 using ref::Row;
 
-struct RefProgram final : Program {};
+struct RefProgram final : Program {
+  explicit RefProgram(const Plan& p) : plan(p) {}
+  const Plan& plan;  // the loaded one, or a part of it
+};
 
 /// The rows of one Val while a Step runs.
 struct Rows {
@@ -76,22 +79,25 @@ class RefBackend final : public Backend {
     }
   }
 
-  std::unique_ptr<Program> compile(const ProgramLimits&) override { return std::make_unique<RefProgram>(); }
+  std::unique_ptr<Program> compile(const ProgramLimits& limits) override {
+    return std::make_unique<RefProgram>(limits.part ? *limits.part : *plan_);
+  }
 
-  void run(Program&, const Step& step, std::span<float> logits) override {
+  void run(Program& program, const Step& step, std::span<float> logits) override {
+    const Plan& plan = static_cast<RefProgram&>(program).plan;
     step_ = &step;
-    vals_.resize(plan_->vals.size());
+    vals_.resize(plan.vals.size());
     for (size_t i = 0; i < vals_.size(); ++i) {
-      const ValInfo& v = plan_->vals[i];
+      const ValInfo& v = plan.vals[i];
       Rows& r = vals_[i];
       r.cols = v.cols;
       r.rows = v.outputs_only ? static_cast<int64_t>(step.out_rows.size()) : step.rows();
       r.f.assign(v.is_ids ? 0 : static_cast<size_t>(r.rows * r.cols), 0.0);
       r.ids.assign(v.is_ids ? static_cast<size_t>(r.rows * r.cols) : 0, 0);
     }
-    for (size_t i = 0; i < plan_->ops.size(); ++i) {
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      const Op& op = plan_->ops[i];
+      const Op& op = plan.ops[i];
       std::visit([&](const auto& args) { apply(op, args); }, op.args);
       round_result(op.out);
       if (op.out2) round_result(op.out2);
@@ -102,10 +108,10 @@ class RefBackend final : public Backend {
       trace_({.op = i,
               .data = shown.data(),
               .rows = out.rows,
-              .cols = plan_->info(op.out).is_ids ? 0 : out.cols,
+              .cols = plan.info(op.out).is_ids ? 0 : out.cols,
               .seconds = seconds});
     }
-    const std::vector<double>& result = val(plan_->logits).f;
+    const std::vector<double>& result = val(plan.logits).f;
     CHECK(logits.size() >= result.size());
     std::copy(result.begin(), result.end(), logits.begin());
   }
