@@ -52,14 +52,26 @@ Answer::Answer(const Request& request, const text::Tokenizer& tokenizer, std::sh
       ignore_end_(request.ignore_end) {
   check_settings(request, tokenizer);
   if (request.grammar) grammar_.emplace(request.grammar, std::move(table));
+  if (request.thinking) thinking_.emplace(*request.thinking, tokenizer);
   for (const int32_t token : request.prompt) sampler_.accept(token);
 }
 
 int32_t Answer::choose(std::span<const float> logits) {
+  if (const auto forced = thinking_ ? thinking_->forced() : std::nullopt) {
+    sampler_.accept(*forced);
+    return *forced;
+  }
   if (bias_.empty() && !grammar_) return sampler_.sample(logits);
   edited_.assign(logits.begin(), logits.end());
   for (const auto& [token, bias] : bias_) edited_[static_cast<size_t>(token)] += bias;
-  if (grammar_) grammar_->mask(edited_);
+  if (grammar_ && thinking_ && thinking_->inside()) {
+    grammar_->mask_ends(edited_);
+  } else if (grammar_) {
+    grammar_->mask(edited_);
+    if (thinking_)
+      for (const int32_t token : thinking_->extra())
+        edited_[static_cast<size_t>(token)] = logits[static_cast<size_t>(token)];
+  }
   return sampler_.sample(edited_);
 }
 
@@ -80,7 +92,8 @@ Answer::Next Answer::next(std::span<const float> logits) {
   if (!ignore_end_ && tokenizer_.is_end_of_generation(token_)) return {.end = EndReason::kEndOfText};
   if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token_) != stop_tokens_.end())
     return {.end = EndReason::kStopToken};
-  if (grammar_) grammar_->accept(token_);
+  const bool thought = thinking_ && thinking_->see(token_);
+  if (grammar_ && !thought) grammar_->accept(token_);
   ++generated_;
   Next next{.event = TokenEvent{.token = token_, .text = stop_text_.push(decoder_.push(token_))}};
   explain(logits, *next.event);

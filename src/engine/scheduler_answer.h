@@ -9,6 +9,7 @@
 
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/thinking.h"
 #include "text/detokenizer.h"
 #include "text/grammar.h"
 #include "text/tokenizer.h"
@@ -61,6 +62,7 @@ class Answer {
   std::vector<int32_t> stop_tokens_;
   std::vector<std::pair<int32_t, float>> bias_;
   std::optional<text::GrammarState> grammar_;
+  std::optional<ThinkingWatch> thinking_;
   std::vector<float> edited_;  // logits under bias and grammar
   int64_t most_, generated_ = 0;
   int32_t top_logprobs_, token_ = -1;

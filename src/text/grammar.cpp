@@ -401,6 +401,11 @@ void GrammarState::mask(std::span<float> logits) const {
   }
 }
 
+void GrammarState::mask_ends(std::span<float> logits) const {
+  for (const int32_t id : impl_->tokens().ends)
+    logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+}
+
 bool GrammarState::allows(int32_t token) const {
   impl_->tidy();
   return impl_->after(token) != Automaton::kDead;

@@ -57,6 +57,8 @@ class GrammarState {
   /// Sets the logits [n_vocab] of tokens that cannot follow to -infinity. Tokens that end a generation may follow where
   /// the grammar is complete, other control tokens where it names them.
   void mask(std::span<float> logits) const;
+  /// The same for tokens that end a generation alone: nothing ends before the grammar has begun.
+  void mask_ends(std::span<float> logits) const;
   bool allows(int32_t token) const;
   /// Takes a token that allows() permits; kInvalidArgument otherwise.
   void accept(int32_t token);
