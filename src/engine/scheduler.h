@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
+#include "engine/thinking.h"
 #include "text/grammar.h"
 
 namespace tern {
@@ -73,9 +74,10 @@ struct Request {
   std::vector<std::pair<int32_t, float>> logit_bias{};  // added; -infinity bans
   int32_t top_logprobs = -1;                            // < 0: no log probabilities
   std::shared_ptr<const text::Grammar> grammar{};
-  bool ignore_end = false;    // go on behind an end-of-generation token
-  bool show_special = false;  // control tokens appear in the text
-  bool cache_prompt = true;   // may use and leave a cached prefix
+  std::optional<Thinking> thinking{};  // the grammar begins behind the thought
+  bool ignore_end = false;             // go on behind an end-of-generation token
+  bool show_special = false;           // control tokens appear in the text
+  bool cache_prompt = true;            // may use and leave a cached prefix
 };
 
 /// One sequence of the scheduler, for /slots.
