@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -122,6 +123,19 @@ Problem make_problem(TensorType type, Activation rule, Shape shape, Codes codes)
   return p;
 }
 
+/// Rows that share a step get the bits they get alone: what a client is answered does not depend on the others.
+void expect_bits_of_one_row(MatmulArgs args, int64_t acts, int64_t rows, size_t row_bytes) {
+  std::vector<float> alone(static_cast<size_t>(rows));
+  const float* together = args.out;
+  args.out = alone.data();
+  args.row_begin = 0;
+  args.act_rows = 1;
+  for (int64_t a = 0; a < acts; ++a, args.act += row_bytes, together += args.out_stride) {
+    args.w->kernel->matmul(args);
+    ASSERT_EQ(std::memcmp(alone.data(), together, alone.size() * sizeof(float)), 0) << "activation " << a;
+  }
+}
+
 /// Rows [0, split) and [split, rows) by separate calls, as two threads do it; split = 0: one call.
 void check_product(const Kernel& kernel, const Problem& p, int64_t acts, int64_t split) {
   SCOPED_TRACE(std::string(kernel.name) + " " + std::string(type_info(p.type).name) + " rule " +
@@ -166,6 +180,8 @@ void check_product(const Kernel& kernel, const Problem& p, int64_t acts, int64_t
       ASSERT_NEAR(got, e.value, 1e-5 * e.magnitude + 1e-30) << "activation " << a << " row " << r;
     }
   }
+  constexpr int64_t kFewActs = 8;
+  if (acts <= kFewActs) expect_bits_of_one_row(args, acts, p.rows, row_bytes);
 }
 
 bool shape_fits(TensorType type, int64_t cols) {

@@ -20,6 +20,8 @@ struct RowsBF16 {
   static Simd::Float load(const std::byte* p) { return Simd::load_bf16(p); }
 };
 
+/// So many activation rows are few: the weights are the traffic, and a row gets the same bits whoever shares its step.
+constexpr int64_t kFewActs = 8;
 /// Columns of one pass: kFloatRows decoded rows of it stay in the L1 cache.
 constexpr int64_t kFloatColumns = 1024;
 /// Activation rows that are multiplied by a decoded block before the next is decoded.
@@ -81,15 +83,20 @@ void float_tile(const FloatBlock& b, float* sums) {
   if (k < b.cols) float_tail<Rows>(b, k, R, A, sums);
 }
 
+/// All activation rows in as few tiles as there can be, of about one size: each reads the weights again.
 template <typename Rows, int R, int A>
 void float_tiles(FloatBlock b, int64_t acts, float* sums) {
+  if constexpr (A > 1) {
+    const int64_t tiles = (acts + A - 1) / A;
+    if ((acts + tiles - 1) / tiles < A) return float_tiles<Rows, R, A - 1>(b, acts, sums);
+  }
   for (; acts >= A; acts -= A) {
     float_tile<Rows, R, A>(b, sums);
     b.act += A * b.act_stride;
     sums += A * Simd::kFloatRows;
   }
   if constexpr (A > 1) {
-    if (acts > 0) float_tiles<Rows, R, A / 2>(b, acts, sums);
+    if (acts > 0) float_tiles<Rows, R, A - 1>(b, acts, sums);
   }
 }
 
@@ -132,7 +139,7 @@ void float_product(const MatmulArgs& a, int64_t pass, Block&& block) {
 template <typename Rows>
 void matmul_rows(const MatmulArgs& a) noexcept {
   const int64_t stride = a.w->cols * Rows::kBytes;
-  const int64_t pass = a.act_rows <= Simd::kFloatActs ? a.w->cols : kFloatColumns;  // few: the weights are the traffic
+  const int64_t pass = a.act_rows <= kFewActs ? a.w->cols : kFloatColumns;  // few: the weights are the traffic
   float_product<Rows>(a, pass, [&](int64_t row, int64_t, int64_t k, int64_t cols) {
     return FloatBlock{.w = a.w->data + row * stride + k * Rows::kBytes,
                       .w_stride = stride,

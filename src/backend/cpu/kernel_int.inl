@@ -4,12 +4,13 @@
 // stream of memory is read faster than two: from memory with two threads, Q4_0 45 -> 64 GB/s, Q8_0 57 -> 70, Q6_K 54
 // -> 68, Q4_K 53 -> 67, PTQ1_0 47 -> 53; but codes across line ends cost base-3 TQ2_0 3%.
 //
-// One activation row: each unit is unpacked in registers and multiplied at once; four columns of the activation are
-// broadcast to all lanes, so nothing is added across lanes. More rows: kPanelColumns columns of kTilePanels panels are
-// unpacked to bytes in the L1 cache and reused by every activation row, kTileActs at a time.
+// Up to kFewActs activation rows: each unit is unpacked in registers and multiplied at once; four columns of the
+// activation are broadcast to all lanes, so nothing is added across lanes. More rows: kPanelColumns columns of
+// kTilePanels panels are unpacked to bytes in the L1 cache and reused by every activation row, kTileActs at a time.
 #pragma once
 #include "backend/cpu/kernel_act.inl"
 #include "backend/cpu/kernel_blocks.inl"
+#include "backend/cpu/kernel_float.inl"
 
 namespace tern::cpu {
 namespace {
@@ -110,10 +111,11 @@ bool holds_ternary(const std::byte* tensor, int64_t rows, int64_t cols) noexcept
 /// A row of activations from some column on.
 template <typename P>
 struct ActRow {
-  const std::byte* q;
-  const float* scales;
-  const int32_t* sums;
+  const std::byte* q = nullptr;
+  const float* scales = nullptr;
+  const int32_t* sums = nullptr;
 
+  ActRow() = default;
   ActRow(const std::byte* row, const ActOffsets& at)
       : q(row),
         scales(reinterpret_cast<const float*>(row + at.scales)),
@@ -146,20 +148,28 @@ inline void store_rows(float* out, int64_t rows, Float v) {
   for (int64_t r = 0; r < rows; ++r) out[r] = lanes[r];
 }
 
-/// total + the product of unit u of a panel with one activation row.
-template <typename P>
-TERN_INLINE inline Float unit_product(const std::byte* codes, const std::byte* scales, const ActRow<P>& x, int64_t u,
-                                      Float total) {
+/// totals[n] += the product of unit u of a panel with activation row n. The order of additions does not depend on
+/// kActs: a row gets the same bits whoever shares its step.
+template <typename P, int kActs>
+TERN_INLINE inline void unit_product(const std::byte* codes, const std::byte* scales, const ActRow<P> (&x)[kActs],
+                                     int64_t u, Float (&totals)[kActs]) {
   using Codes = typename P::Codes;
   using Scales = typename P::Scales;
-  const std::byte* q = x.q + u * P::kUnit;
-  const int32_t* sums = x.sums + u * P::kSegments;
-  Simd::Part part[P::kWays];
-  for (auto& p : part) p = Simd::begin();
-  Float group = Simd::zero_f();
+  // Several rows are independent sums enough, and share the shifts.
+  constexpr bool kRaw = kActs == 1 && P::kRaw;
+  constexpr int kWays = kActs == 1 ? P::kWays : P::kForRange;
+  Simd::Part part[kActs][kWays];
+  Float group[kActs];
+  const std::byte* q[kActs];
+#pragma GCC unroll 8
+  for (int n = 0; n < kActs; ++n) {
+    for (auto& p : part[n]) p = Simd::begin();
+    group[n] = Simd::zero_f();
+    q[n] = x[n].q + u * P::kUnit;
+  }
   unroll<Codes::kQuanta>([&](auto quantum) TERN_INLINE {
     Int w[Codes::kSteps];
-    if constexpr (P::kRaw) {
+    if constexpr (kRaw) {
       Codes::template raw<quantum.value>(codes, w);
     } else {
       Codes::template quantum<quantum.value>(codes, w);
@@ -167,37 +177,50 @@ TERN_INLINE inline Float unit_product(const std::byte* codes, const std::byte* s
     unroll<Codes::kSteps>([&](auto d) TERN_INLINE {
       constexpr int kStep = decltype(quantum)::value * Codes::kSteps + decltype(d)::value;
       if constexpr (kStep < P::kUnit / 4) {
-        auto& p = part[kStep % P::kWays];  // of raw codes: one sum a step of the quantum
-        p = Simd::dot<P::kMaxCode>(p, w[d.value], Simd::splat32(q + 4 * kStep));
+#pragma GCC unroll 8
+        for (int n = 0; n < kActs; ++n) {
+          auto& p = part[n][kStep % kWays];  // of raw codes: one sum a step of the quantum
+          p = Simd::dot<P::kMaxCode>(p, w[d.value], Simd::splat32(q[n] + 4 * kStep));
+        }
         if constexpr ((kStep + 1) % P::kSegmentSteps == 0) {
           constexpr int kSeg = kStep / P::kSegmentSteps;
           constexpr int kScale = kSeg * P::kSegment / Scales::kSegment;
-          Int sum = Simd::end<P::kMaxCode>(part[0]);
-          unroll<P::kWays - 1>([&](auto i) TERN_INLINE {
-            Int other = Simd::end<P::kMaxCode>(part[i.value + 1]);
-            if constexpr (P::kRaw) other = divide_exactly<Codes::kWeight[decltype(i)::value + 1]>(other);
-            sum = Simd::add32(sum, other);
-          });
-          for (auto& v : part) v = Simd::begin();
-          const Float value = corrected<P::kBias != 0>(sum, sums + kSeg, P::kBiasShift);
-          if constexpr (Scales::kScaled) {
-            group = Simd::fma(value, Scales::scale(scales, kScale), group);
-          } else {
-            group = Simd::add(value, group);
-          }
-          if constexpr (Scales::kOffset) {
-            group = Simd::fma(Scales::offset(scales, kScale), Simd::splat_f(static_cast<float>(sums[kSeg])), group);
-          }
-          if constexpr (!P::kRow && (kStep + 1) * 4 % P::kGroup == 0) {
-            constexpr int kGroup = static_cast<int>(kStep * 4 / P::kGroup);
-            total = Simd::fma(group, group_scale_of<P>(x, u * (P::kUnit / P::kGroup) + kGroup), total);
-            group = Simd::zero_f();
+#pragma GCC unroll 8
+          for (int n = 0; n < kActs; ++n) {
+            auto& parts_of_row = part[n];
+            Int sum = Simd::end<P::kMaxCode>(parts_of_row[0]);
+            unroll<kWays - 1>([&](auto i) TERN_INLINE {
+              Int other = Simd::end<P::kMaxCode>(parts_of_row[i.value + 1]);
+              if constexpr (kRaw) other = divide_exactly<Codes::kWeight[decltype(i)::value + 1]>(other);
+              sum = Simd::add32(sum, other);
+            });
+            for (auto& v : parts_of_row) v = Simd::begin();
+            const int32_t* act_sum = x[n].sums + u * P::kSegments + kSeg;
+            const Float value = corrected<P::kBias != 0>(sum, act_sum, P::kBiasShift);
+            Float& g = group[n];
+            if constexpr (Scales::kScaled) {
+              g = Simd::fma(value, Scales::scale(scales, kScale), g);
+            } else {
+              g = Simd::add(value, g);
+            }
+            if constexpr (Scales::kOffset) {
+              g = Simd::fma(Scales::offset(scales, kScale), Simd::splat_f(static_cast<float>(*act_sum)), g);
+            }
+            if constexpr (!P::kRow && (kStep + 1) * 4 % P::kGroup == 0) {
+              constexpr int kGroup = static_cast<int>(kStep * 4 / P::kGroup);
+              Float& total = totals[n];
+              total = Simd::fma(g, group_scale_of<P>(x[n], u * (P::kUnit / P::kGroup) + kGroup), total);
+              g = Simd::zero_f();
+            }
           }
         }
       }
     });
   });
-  return P::kRow ? Simd::add(total, group) : total;
+  if constexpr (P::kRow) {
+#pragma GCC unroll 8
+    for (int n = 0; n < kActs; ++n) totals[n] = Simd::add(totals[n], group[n]);
+  }
 }
 
 /// Bytes ahead of the codes being multiplied that are asked for: at 36 GB/s a thread has 5 KB on their way. Scales with
@@ -205,25 +228,37 @@ TERN_INLINE inline Float unit_product(const std::byte* codes, const std::byte* s
 /// predicts (PTQ1_0 from memory: 8 GB/s without, 27 with, one thread beside a busy neighbour).
 constexpr int kPrefetch = 6144;
 
-template <typename P>
+/// kActs activation rows at a time; those missing at the end are copies of the first and not stored.
+template <typename P, int kActs>
 void matvec(const MatmulArgs& a) {
   const Matrix& w = *a.w;
-  const ActRow<P> x(a.act, ActOffsets(P::kRule, w.cols));
+  const ActOffsets at(P::kRule, w.cols);
   const int64_t units = w.cols / P::kUnit, panel_bytes = P::panel_bytes(w.cols);
   for (int64_t row = a.row_begin; row < a.row_end; row += kLanes) {
-    const std::byte* codes = w.data + row / kLanes * panel_bytes;
-    const std::byte* scales = codes + P::scales_offset(w.cols);
-    Float total = Simd::zero_f();
-    for (int64_t u = 0; u < units; ++u) {
-      for (int i = 0; i < P::kCodesStride; i += 64) Simd::prefetch(codes + kPrefetch + i);
-      if constexpr (!P::kInterleaved) {
-        for (int i = 0; i < P::kScalesStride; i += 64) Simd::prefetch(scales + panel_bytes + i);
+    for (int64_t first = 0; first < a.act_rows; first += kActs) {
+      const int64_t acts = a.act_rows - first < kActs ? a.act_rows - first : kActs;
+      ActRow<P> x[kActs];
+      for (int n = 0; n < kActs; ++n) x[n] = ActRow<P>(a.act + (first + (n < acts ? n : 0)) * at.row_bytes, at);
+      const std::byte* codes = w.data + row / kLanes * panel_bytes;
+      const std::byte* scales = codes + P::scales_offset(w.cols);
+      Float totals[kActs];
+      for (Float& total : totals) total = Simd::zero_f();
+      for (int64_t u = 0; u < units; ++u) {
+        for (int i = 0; i < P::kCodesStride; i += 64) Simd::prefetch(codes + kPrefetch + i);
+        if constexpr (!P::kInterleaved) {
+          for (int i = 0; i < P::kScalesStride; i += 64) Simd::prefetch(scales + panel_bytes + i);
+        }
+        unit_product<P, kActs>(codes, scales, x, u, totals);
+        codes += P::kCodesStride;
+        scales += P::kScalesStride;
       }
-      total = unit_product<P>(codes, scales, x, u, total);
-      codes += P::kCodesStride;
-      scales += P::kScalesStride;
+#pragma GCC unroll 8
+      for (int n = 0; n < kActs; ++n) {
+        if (n >= acts) break;
+        float* out = a.out + (first + n) * a.out_stride + row;
+        store_rows(out, a.row_end - row, finished<P>(totals[n], w, x[n].scales));
+      }
     }
-    store_rows(a.out + row, a.row_end - row, finished<P>(total, w, x.scales));
   }
 }
 
@@ -467,7 +502,9 @@ void panels_product(const MatmulArgs& a, const ActOffsets& at, int64_t row, int6
 
 template <typename P>
 void matmul_int(const MatmulArgs& a) noexcept {
-  if (a.act_rows == 1) return matvec<P>(a);
+  if (a.act_rows == 1) return matvec<P, 1>(a);
+  if (a.act_rows <= 4) return matvec<P, 4>(a);
+  if (a.act_rows <= kFewActs) return matvec<P, Simd::kDirectActs>(a);
   const ActOffsets at(P::kRule, a.w->cols);
   const int64_t chunk = round_up(parts(a.act_rows, parts(a.act_rows, kActChunk)), Simd::kTileActs);
   for (int64_t first = 0; first < a.act_rows; first += chunk) {
