@@ -1,0 +1,20 @@
+# `cpack -G DEB` in a build directory makes tern_<version>_<architecture>.deb of what is installed here.
+include(GNUInstallDirs)
+set(doc ${CMAKE_INSTALL_DATADIR}/doc/tern)
+install(TARGETS tern RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/deploy/tern.service DESTINATION lib/systemd/system)
+install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md DESTINATION ${doc})
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${doc} RENAME copyright)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${doc})
+install(FILES ${CMAKE_SOURCE_DIR}/deploy/haproxy.cfg DESTINATION ${doc}/examples)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME tern)
+set(CPACK_PACKAGE_CONTACT "the tern project <tern@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference engine and server for low-bit language models")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # Depends: what the binary is linked with
+include(CPack)
