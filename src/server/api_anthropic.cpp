@@ -40,7 +40,7 @@ std::string text_of(const Json& content, const std::string& where) {
 /// Appends one message, as one or several of OpenAI's: results of tools come before what the user says with them.
 void add_message(Json& out, const Json& message, const std::string& where) {
   const std::string role = string_in(message, "role", where);
-  if (role != "user" && role != "assistant")
+  if (role != "user" && role != "assistant" && role != "system")  // some clients put reminders of the system in between
     throw bad_request(where, fmt::format("the role of {} must be user or assistant, not '{}'", where, role));
   const Json content = message.value("content", Json(nullptr));
   if (!content.is_array()) {

@@ -45,6 +45,7 @@ void put_format(Body& body, Json& chat) {
 /// What both routes take and what is theirs to refuse.
 int64_t put_common(Body& body, const ServedModel& model, Json& chat) {
   put_format(body, chat);
+  if (const Json* grammar = body.any("grammar")) chat["grammar"] = *grammar;  // tern's own, as on every route
   for (const char* cut : {"truncate", "shift"}) body.neutral(cut, false);
   body.neutral("logprobs", false);
   body.neutral("top_logprobs", 0);

@@ -117,7 +117,7 @@ Json chat_of(Body& body) {
   if (const auto most = body.integer("max_output_tokens", 1, INT32_MAX)) chat["max_tokens"] = *most;
   for (const char* same :
        {"parallel_tool_calls", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty",
-        "frequency_penalty", "repeat_penalty", "enable_thinking", "chat_template_kwargs"})
+        "frequency_penalty", "repeat_penalty", "enable_thinking", "thinking_budget", "chat_template_kwargs", "grammar"})
     if (const Json* value = body.any(same)) chat[same] = *value;
   if (const Json* include = body.array("include"))
     for (const Json& what : *include)  // thoughts are told in the open

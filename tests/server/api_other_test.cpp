@@ -72,6 +72,16 @@ TEST_F(Messages, CountsTheTokensThatAnAnswerReads) {
             usage.at("input_tokens").get<int>() + usage.at("cache_read_input_tokens").get<int>());
 }
 
+TEST_F(Messages, SystemMessagesMayStandAnywhere) {
+  Json request = body();
+  request["system"] = "Be brief.";
+  request["messages"].insert(request["messages"].begin(), {{{"role", "user"}, {"content", "hi"}},
+                                                           {{"role", "assistant"}, {"content", "hello"}},
+                                                           {{"role", "system"}, {"content", "Be polite."}}});
+  const Answer answer = server().post("/v1/messages", request);
+  EXPECT_EQ(answer.status, 200) << answer.body;
+}
+
 TEST_F(Messages, WhatCannotBeDoneIsRefusedByName) {
   Json request = body();
   request.erase("max_tokens");

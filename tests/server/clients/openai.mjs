@@ -58,3 +58,38 @@ await assert.rejects(
   client.chat.completions.create({ ...greedy, messages: [{ role: "user", content: "word ".repeat(5000) }] }),
   (e) => e.status === 400 && e.code === "context_length_exceeded",
 );
+
+// Responses: whole, streamed, and with a format.
+const ask = { model: greedy.model, input: question[0].content, temperature: 0, max_output_tokens: 24 };
+const response = await client.responses.create(ask);
+assert.equal(response.output_text, text);
+assert.equal(response.status, "incomplete");
+assert.equal(response.usage.output_tokens, 24);
+assert.ok(response.usage.input_tokens_details.cached_tokens > 0);
+
+let said = "";
+let ended = null;
+for await (const event of client.responses.stream({ ...ask, instructions: "Be brief.", max_output_tokens: 400 })) {
+  if (event.type === "response.output_text.delta") said += event.delta;
+  ended = event;
+}
+assert.equal(ended.response.output[0].content[0].text, said);
+assert.equal(ended.type, ended.response.status === "completed" ? "response.completed" : "response.incomplete");
+
+const formatted = await client.responses.create({
+  ...ask,
+  max_output_tokens: 100,
+  text: { format: { type: "json_schema", name: "word", schema: { type: "object", properties: { kind: { enum: ["noun"] } }, required: ["kind"] } } },
+});
+assert.deepEqual(JSON.parse(formatted.output_text), { kind: "noun" });
+await assert.rejects(client.responses.create({ ...ask, previous_response_id: "resp_1" }), (e) => e.status === 400 && e.param === "previous_response_id");
+
+// The client asks for base64 and decodes it unless told otherwise.
+const decoded = await client.embeddings.create({ model: greedy.model, input: ["a river", "a mountain"] });
+const plain = await client.embeddings.create({ model: greedy.model, input: "a river", encoding_format: "float" });
+assert.equal(decoded.data.length, 2);
+assert.equal(decoded.data[0].embedding.length, plain.data[0].embedding.length);
+decoded.data[0].embedding.forEach((x, i) => assert.ok(Math.abs(x - plain.data[0].embedding[i]) < 1e-5));
+assert.ok(plain.usage.prompt_tokens > 0);
+
+await client.chat.completions.create({ ...greedy, max_tokens: 4, presence_penalty: 1, frequency_penalty: 0.5 });
