@@ -66,7 +66,7 @@ void float_tile(const FloatBlock& b, float* sums) {
     for (int r = 0; r < R; ++r) {
       const std::byte* row = b.w + r * b.w_stride + k * Rows::kBytes;
       w[r] = Rows::load(row);
-      if constexpr (A == 1) Simd::prefetch(row + R * b.w_stride);  // the rows of the next tile: a new stream each
+      Simd::prefetch(row + R * b.w_stride);  // the rows of the next tile: a new stream each
     }
 #pragma GCC unroll 8
     for (int a = 0; a < A; ++a) {
