@@ -66,12 +66,19 @@ struct Shared {
   std::function<void(int)> answered;
   asio::io_context io{1};
   asio::thread_pool workers;
+  asio::any_io_executor handling;
   bool stopping = false;
   Shared(const HttpOptions& options, Handler h)
       : limits(options.limits),
         handler(std::move(h)),
         answered(options.answered),
-        workers(static_cast<size_t>(options.handler_threads)) {}
+        workers(static_cast<size_t>(options.handler_threads)) {
+    if (options.handler_threads > 0) {
+      handling = workers.get_executor();
+    } else {
+      handling = io.get_executor();
+    }
+  }
 };
 
 /// One connection: a coroutine that everything else (reads, writes, the handler, the Source, the peer's leaving) wakes
@@ -332,7 +339,7 @@ asio::awaitable<Reply> Session::handle(HttpRequest& request) {
   std::optional<Reply> reply;
   bool done = false;  // on this thread
   // Waited for whatever else happens, so that the frame outlives what refers to it.
-  asio::post(shared_->workers, [&, self = shared_from_this()] {
+  asio::post(shared_->handling, [&, self = shared_from_this()] {
     try {
       reply.emplace(shared_->handler(request));
     } catch (...) {
