@@ -20,9 +20,9 @@ class HiddenStates : public testing::TestWithParam<std::tuple<const char*, Backe
 INSTANTIATE_TEST_SUITE_P(Families, HiddenStates,
                          testing::Combine(testing::Values("tiny-llama", "tiny-qwen35", "tiny-bitnet"),
                                           testing::Values(BackendKind::kRef, BackendKind::kCpu)),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)).substr(5) +
-                                  (std::get<1>(info.param) == BackendKind::kRef ? "_ref" : "_cpu");
+                         [](const auto& family) {
+                           return std::string(std::get<0>(family.param)).substr(5) +
+                                  (std::get<1>(family.param) == BackendKind::kRef ? "_ref" : "_cpu");
                          });
 
 TEST_P(HiddenStates, TimesTheHeadAreTheLogits) {
