@@ -107,11 +107,13 @@ void put_tools(Body& body, Json& chat) {
   if (type == "tool")
     chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", string_in(*choice, "name", "tool_choice")}}}};
   else if (type == "auto" || type == "any" || type == "none")
-    chat["tool_choice"] = type;
+    chat["tool_choice"] = type == "any" ? "required" : type;
   else
     throw bad_request("tool_choice", "the type of 'tool_choice' must be auto, any, tool or none");
-  if (choice->contains("disable_parallel_tool_use"))
-    chat["parallel_tool_calls"] = !choice->at("disable_parallel_tool_use").get<bool>();
+  if (const Json one = choice->value("disable_parallel_tool_use", Json(false)); one.is_boolean())
+    chat["parallel_tool_calls"] = !one.get<bool>();
+  else
+    throw bad_request("tool_choice", "'disable_parallel_tool_use' must be true or false");
 }
 
 /// What messages and count_tokens have in common.
@@ -122,7 +124,8 @@ Json conversation(Body& body) {
     const std::string type = string_in(*thinking, "type", "thinking");
     if (type != "enabled" && type != "disabled" && type != "adaptive")
       throw bad_request("thinking", "the type of 'thinking' must be enabled, adaptive or disabled");
-    chat["enable_thinking"] = type != "disabled";  // budget_tokens is a target; max_tokens is what ends an answer
+    chat["enable_thinking"] = type != "disabled";
+    if (thinking->contains("budget_tokens")) chat["thinking_budget"] = (*thinking)["budget_tokens"];
   }
   body.ignore({"metadata", "service_tier", "cache_control"});
   return chat;

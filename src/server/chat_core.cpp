@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "server/chat_rules.h"
 
 namespace tern::server {
 namespace {
@@ -113,12 +115,6 @@ std::string render(const text::ChatTemplate& form, const Json& messages, const t
   }
 }
 
-bool ends_inside_thinking(const std::string& text, const text::ReplyFormat& format) {
-  if (format.think_open.empty()) return false;
-  const size_t last = text.find_last_not_of(" \n\r\t");
-  return last != text.npos && std::string_view(text).substr(0, last + 1).ends_with(format.think_open);
-}
-
 Json checked_tools(const Json& tools) {
   for (const Json& tool : tools) {
     const bool function = tool.is_object() && tool.value("type", "function") == "function" &&
@@ -129,27 +125,6 @@ Json checked_tools(const Json& tools) {
                         R"(a tool must be {"type": "function", "function": {"name": ...}}: tern calls no others)");
   }
   return tools.empty() ? Json(nullptr) : tools;
-}
-
-void read_tool_choice(Body& body, ChatRequest& request) {
-  const Json* choice = body.any("tool_choice");
-  if (!choice || *choice == "auto") return;
-  if (*choice != "none")
-    throw bad_request("tool_choice", "'tool_choice' may be auto or none: this server cannot hold a model to a call");
-  request.calls = ChatRequest::Calls::kNone;
-}
-
-void read_reasoning(Body& body, ChatRequest& request) {
-  if (const auto effort = body.string("reasoning_effort")) {
-    request.enable_thinking = *effort != "none";
-    if (*effort != "none") request.template_variables["reasoning_effort"] = *effort;
-  }
-  if (const auto think = body.boolean("enable_thinking")) request.enable_thinking = *think;
-  if (const Json* variables = body.object("chat_template_kwargs"))
-    for (const auto& [key, value] : variables->items()) request.template_variables[key] = value;
-  if (const auto format = body.string("reasoning_format"); format && *format != "auto" && *format != "deepseek")
-    throw bad_request("reasoning_format",
-                      "'reasoning_format' must be auto or deepseek: thinking is told as reasoning_content");
 }
 
 /// `wanted`: the context that the request asks for; 0: all there is.
@@ -200,7 +175,6 @@ ChatRequest read_chat(Body& body, const ServedModel& model) {
   request.messages = normal_messages(messages ? *messages : Json());
   if (const Json* tools = body.array("tools")) request.tools = checked_tools(*tools);
   read_tool_choice(body, request);
-  request.parallel_calls = body.boolean("parallel_tool_calls").value_or(true);
   read_reasoning(body, request);
   request.add_generation_prompt = body.boolean("add_generation_prompt").value_or(true);
   request.options = read_options(body, model);
@@ -235,22 +209,9 @@ ChatPrompt render_chat(const ServedModel& model, const ChatRequest& request) {
   if (request.calls != ChatRequest::Calls::kNone) options.tools = request.tools;
   ChatPrompt prompt;
   prompt.text = render(*model.chat_template, request.messages, options);
-  bool thinking = ends_inside_thinking(prompt.text, model.reply_format);
-  if (thinking && request.options.request.grammar) {
-    // A grammar holds from the first token on: the answer begins without thinking.
-    options.enable_thinking = false;
-    prompt.text = render(*model.chat_template, request.messages, options);
-    thinking = ends_inside_thinking(prompt.text, model.reply_format);
-    if (thinking)
-      throw bad_request("response_format",
-                        "this model's template begins every answer with thinking: no format can be enforced on it");
-  }
+  hold_answer(model, request, prompt);
   prompt.tokens = model.tokenizer().encode(
       prompt.text, {.add_special = !model.chat_template->starts_with_bos(prompt.text), .parse_special = true});
-  prompt.reply = {.in_reasoning = thinking,
-                  .parse_tools = !options.tools.is_null() && !request.options.request.grammar,
-                  .tools = options.tools,
-                  .id_seed = std::random_device{}()};
   return prompt;
 }
 
@@ -259,6 +220,10 @@ std::shared_ptr<Generation> begin_chat(const Services& services, ServedPtr model
   ChatPrompt prompt = render_chat(*model, request);
   GenerationJob job{.model = std::move(model), .request = std::move(request.options.request)};
   job.request.prompt = std::move(prompt.tokens);
+  job.request.grammar = std::move(prompt.grammar);
+  job.request.thinking = std::move(prompt.thinking);
+  for (const int32_t token : prompt.banned)
+    job.request.logit_bias.emplace_back(token, -std::numeric_limits<float>::infinity());
   job.request.show_special = true;  // markup of calls and thinking may be control tokens; the parser takes it out
   job.reply = std::move(prompt.reply);
   job.parallel_calls = request.parallel_calls;

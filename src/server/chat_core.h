@@ -17,6 +17,8 @@ struct GenerationOptions {
   Request request{};
   int32_t choices = 1;
   std::optional<uint64_t> seed{};
+  std::string grammar_text{};  // of request.grammar, in GBNF
+  bool own_grammar = false;    // it came as GBNF, not as a format of JSON
   int64_t context = 0;  // where the answer ends, counted with its prompt; 0: max_tokens alone says
   bool stream = false, include_usage = false, timings_per_token = false, return_progress = false;
 };
@@ -24,9 +26,11 @@ struct GenerationOptions {
 struct ChatRequest {
   Json messages = Json::array();
   Json tools = nullptr;  // as in OpenAI's API
-  enum class Calls : uint8_t { kAuto, kNone } calls = Calls::kAuto;
+  enum class Calls : uint8_t { kAuto, kNone, kRequired } calls = Calls::kAuto;
+  std::string call_name{};  // the tool that is required; empty: any
   bool parallel_calls = true;
   std::optional<bool> enable_thinking{};
+  int64_t thinking_budget = -1;  // tokens; < 0: any number
   Json template_variables = Json::object();
   bool add_generation_prompt = true;
   GenerationOptions options{};
@@ -37,6 +41,10 @@ struct ChatPrompt {
   std::string text;
   std::vector<int32_t> tokens;
   text::ReplyOptions reply;  // how to take the answer apart
+  // What it is held to.
+  std::shared_ptr<const text::Grammar> grammar{};
+  std::optional<Thinking> thinking{};
+  std::vector<int32_t> banned{};
 };
 
 /// The fields that OpenAI's chat, its completions and llama.cpp's endpoints share: sampling, limits, stops, biases,

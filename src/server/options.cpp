@@ -7,6 +7,7 @@
 
 #include "engine/sampler_settings.h"
 #include "server/chat_core.h"
+#include "text/json_schema.h"
 
 namespace tern::server {
 namespace {
@@ -85,20 +86,23 @@ void read_bias(Body& body, const text::Tokenizer& tokenizer, Request& request) {
 }
 
 /// response_format, json_schema and grammar: at most one of them.
-void read_grammar(Body& body, Request& request) {
-  int given = 0;
-  const auto set = [&](const char* param, const auto& make) {
-    if (++given > 1) throw bad_request(param, "only one of 'response_format', 'json_schema' and 'grammar' can hold");
+void read_grammar(Body& body, GenerationOptions& options) {
+  const auto set = [&](const char* param, const auto& text) {
+    if (options.request.grammar)
+      throw bad_request(param, "only one of 'response_format', 'json_schema' and 'grammar' can hold");
     try {
-      request.grammar = make();
+      options.grammar_text = text();
+      options.request.grammar = text::Grammar::from_gbnf(options.grammar_text);
     } catch (const Error& error) {
       throw bad_request(param, error.what());
     }
   };
-  if (const auto text = body.string("grammar"); text && !text->empty())
-    set("grammar", [&] { return text::Grammar::from_gbnf(*text); });
+  if (const auto text = body.string("grammar"); text && !text->empty()) {
+    set("grammar", [&] { return *text; });
+    options.own_grammar = true;
+  }
   if (const Json* schema = body.object("json_schema"); schema && !schema->empty())
-    set("json_schema", [&] { return text::Grammar::from_json_schema(*schema); });
+    set("json_schema", [&] { return text::gbnf_of_schema(*schema); });
   const Json* format = body.object("response_format");
   if (!format) return;
   const std::string type = format->value("type", "");
@@ -110,8 +114,7 @@ void read_grammar(Body& body, Request& request) {
     schema = &(*format)["json_schema"]["schema"];
   if (type == "json_object" || type == "json_schema") {
     if (type == "json_schema" && !schema) throw bad_request("response_format", "'response_format' has no schema");
-    set("response_format",
-        [&] { return schema ? text::Grammar::from_json_schema(*schema) : text::Grammar::json_object(); });
+    set("response_format", [&] { return text::gbnf_of_schema(schema ? *schema : Json{{"type", "object"}}); });
     return;
   }
   throw bad_request(
@@ -145,7 +148,7 @@ GenerationOptions read_options(Body& body, const ServedModel& model) {
     for (const Json& id : *tokens)
       options.request.stop_tokens.push_back(token_of(id.dump(), model.tokenizer(), "stop_token_ids"));
   read_bias(body, model.tokenizer(), options.request);
-  read_grammar(body, options.request);
+  read_grammar(body, options);
   options.choices = static_cast<int32_t>(body.integer("n", 1, kMostChoices).value_or(1));
   if (const auto seed = body.integer("seed", INT64_MIN, INT64_MAX); seed && *seed != -1)
     options.seed = static_cast<uint64_t>(*seed);

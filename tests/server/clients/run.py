@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs a client of an API against `tern serve` with the demo model: run.py TERN MODEL SCRIPT.mjs
+"""Runs a client of an API against `tern serve` with the demo model: run.py TERN MODEL SCRIPT.mjs [TEMPLATE]
 
+The model chats as TEMPLATE says, a name in node_modules/.chat_templates, where its own has no tools and no thoughts.
 The server gets a free port, which it prints; it must end with 0 when told to, whatever the client did."""
 import pathlib
 import re
@@ -9,11 +10,14 @@ import subprocess
 import sys
 
 tern, model, script = sys.argv[1:4]
+template = sys.argv[4] if len(sys.argv) > 4 else None
 here = pathlib.Path(__file__).resolve().parent
 modules = here.parent.parent / "npm" / "node_modules"
 
-server = subprocess.Popen([tern, "serve", "-m", model, "--port", "0", "-c", "4096"], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True)
+command = [tern, "serve", "-m", model, "--port", "0", "-c", "4096"]
+if template:
+    command += ["--chat-template-file", str(modules / ".chat_templates" / (template + ".jinja"))]
+server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 lines, url = [], None
 for line in server.stderr:  # until the model is loaded
     lines.append(line)
