@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need: Debian packages, then the pinned npm packages the tests compare with.
-# Quick when everything is there. `scripts/deps.sh build` leaves out what only the tests need.
+# Quick when everything is there. `scripts/deps.sh build` leaves out what only the tests need; `scripts/deps.sh agent`
+# adds the coding agent that serve.client_pi runs, and its Node.js (350 MB).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,8 +27,11 @@ if [ ${#missing[@]} -gt 0 ]; then
   DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-if [ "${1:-all}" != build ] && ! cmp -s tests/npm/package-lock.json tests/npm/node_modules/.installed; then
-  npm ci --prefix tests/npm --no-audit --no-fund --loglevel=error
-  cp tests/npm/package-lock.json tests/npm/node_modules/.installed
-fi
+install_npm() {  # FOLDER
+  cmp -s "$1/package-lock.json" "$1/node_modules/.installed" && return
+  npm ci --prefix "$1" --no-audit --no-fund --loglevel=error
+  cp "$1/package-lock.json" "$1/node_modules/.installed"
+}
+[ "${1:-all}" = build ] || install_npm tests/npm
+[ "${1:-all}" != agent ] || install_npm tests/npm/pi
 [ "${1:-all}" = build ] || tests/npm/chat_templates.sh
