@@ -229,6 +229,45 @@ TEST_F(ResponsesApi, EmbeddingsOfTheLastTokenAndOfOllamasClients) {
   EXPECT_EQ(server().json("/api/embeddings", {{"prompt", "a river"}}).at("embedding").size(), 1024u);
 }
 
+TEST(Embeddings, ManyInputsNeedNoPlaceInTheQueueAndKeepTheirOrder) {
+  ServerOptions options = test::demo_options();
+  options.models.limits.queue = 0;
+  ModelServer server(std::move(options));
+  Json input = Json::array();
+  for (int i = 0; i < 11; ++i) input.push_back("a river and " + std::string(static_cast<size_t>(i) * 9, 'x'));
+  const Json all = server.json("/v1/embeddings", {{"input", input}});
+  ASSERT_EQ(all.at("data").size(), input.size());
+  const Json ninth = server.json("/v1/embeddings", {{"input", input.at(9)}});
+  const auto many = all.at("data").at(9).at("embedding").get<std::vector<float>>();
+  const auto one = ninth.at("data").at(0).at("embedding").get<std::vector<float>>();
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 1e-3);
+  EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.running == 0 && s.pages_free == s.pages; }));
+}
+
+TEST_F(ResponsesApi, PenaltiesChangeTheAnswerOnEveryRoute) {
+  const auto openai = [](double penalty) {
+    return server()
+        .json("/v1/completions", {{"prompt", "Moby Dick was a whale. The whale"},
+                                  {"temperature", 0},
+                                  {"max_tokens", 40},
+                                  {"frequency_penalty", penalty}})
+        .at("choices")
+        .at(0)
+        .at("text");
+  };
+  const auto ollama = [](double penalty) {
+    return server()
+        .json("/api/generate", {{"prompt", "Moby Dick was a whale. The whale"},
+                                {"raw", true},
+                                {"stream", false},
+                                {"options", {{"temperature", 0}, {"num_predict", 40}, {"frequency_penalty", penalty}}}})
+        .at("response");
+  };
+  EXPECT_NE(openai(-2), openai(0));
+  EXPECT_EQ(ollama(-2), openai(-2));
+  EXPECT_EQ(refused_parameter(ask({{"presence_penalty", 3}})), "presence_penalty");
+}
+
 TEST_F(ResponsesApi, EmbeddingsThatCannotBeMadeAreRefusedByName) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "river ";
