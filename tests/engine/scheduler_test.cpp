@@ -361,6 +361,15 @@ TEST(Scheduler, APaceKeepsStepsWithinTwiceADecode) {
   EXPECT_EQ(pace.rows(256), PrefillPace::kLeast);
 }
 
+TEST(Scheduler, APaceOfASmallModelReadsWhatNobodyNotices) {
+  PrefillPace pace;
+  for (int i = 0; i < 50; ++i) {
+    pace.observe(1, 0, 0.001);
+    pace.observe(1, 20, 0.001 + 20 * 0.0002);
+  }
+  EXPECT_NEAR(pace.rows(256), (PrefillPace::kUnnoticed - 0.001) / 0.0002, 1);
+}
+
 /// A model that a Scheduler can share.
 std::shared_ptr<Model> shared_model(const std::shared_ptr<TinyModel>& tiny) {
   return {tiny, &tiny->model};

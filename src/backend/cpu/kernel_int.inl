@@ -4,13 +4,12 @@
 // stream of memory is read faster than two: from memory with two threads, Q4_0 45 -> 64 GB/s, Q8_0 57 -> 70, Q6_K 54
 // -> 68, Q4_K 53 -> 67, PTQ1_0 47 -> 53; but codes across line ends cost base-3 TQ2_0 3%.
 //
-// Up to kFewActs activation rows: each unit is unpacked in registers and multiplied at once; four columns of the
+// Up to kDirectRows activation rows: each unit is unpacked in registers and multiplied at once; four columns of the
 // activation are broadcast to all lanes, so nothing is added across lanes. More rows: kPanelColumns columns of
 // kTilePanels panels are unpacked to bytes in the L1 cache and reused by every activation row, kTileActs at a time.
 #pragma once
 #include "backend/cpu/kernel_act.inl"
 #include "backend/cpu/kernel_blocks.inl"
-#include "backend/cpu/kernel_float.inl"
 
 namespace tern::cpu {
 namespace {
@@ -262,6 +261,8 @@ void matvec(const MatmulArgs& a) {
   }
 }
 
+/// Up to so many rows multiply the codes as they are unpacked (pp16 of BitNet 72M: 1.4 times the tiles, pp32 as fast).
+constexpr int64_t kDirectRows = 16;
 constexpr int kPanelColumns = 512;
 /// Activation rows that share one unpacking of the weights; their running sums stay in the L1 cache.
 constexpr int kActChunk = 96;
@@ -504,7 +505,7 @@ template <typename P>
 void matmul_int(const MatmulArgs& a) noexcept {
   if (a.act_rows == 1) return matvec<P, 1>(a);
   if (a.act_rows <= 4) return matvec<P, 4>(a);
-  if (a.act_rows <= kFewActs) return matvec<P, Simd::kDirectActs>(a);
+  if (a.act_rows <= kDirectRows) return matvec<P, Simd::kDirectActs>(a);
   const ActOffsets at(P::kRule, a.w->cols);
   const int64_t chunk = round_up(parts(a.act_rows, parts(a.act_rows, kActChunk)), Simd::kTileActs);
   for (int64_t first = 0; first < a.act_rows; first += chunk) {
