@@ -14,8 +14,9 @@ namespace {
 
 using Rules = Grammar::Rules;
 
-constexpr size_t kMaxSets = 1 << 17;       // in one mask; JSON needs hundreds
-constexpr size_t kKeptSets = 1 << 14;      // over masks
+constexpr size_t kMostBytes = 32 << 20;    // of an automaton; JSON needs some 100 KB
+constexpr size_t kKeptBytes = 4 << 20;     // over masks, beyond what the place in the text itself needs
+constexpr size_t kMostOpen = 1 << 18;      // positions that one byte may lead to
 constexpr size_t kKeptMasks = 256;         // 19 KB each for 150k tokens
 constexpr int64_t kMaxSteps = 20'000'000;  // of one call; a JSON mask takes thousands
 
@@ -44,14 +45,18 @@ class Interner {
  public:
   int32_t operator()(Items items) {
     const auto [it, added] = ids_.try_emplace(std::move(items), static_cast<int32_t>(lists_.size()));
-    if (added) lists_.push_back(&it->first);
+    if (added) lists_.push_back(&it->first), bytes_ += it->first.size() * sizeof(Item) + kListBytes;
     return it->second;
   }
   const Items& operator[](int32_t id) const { return *lists_[static_cast<size_t>(id)]; }
-  size_t size() const noexcept { return lists_.size(); }
+  /// What it holds, about.
+  size_t bytes() const noexcept { return bytes_; }
 
  private:
+  static constexpr size_t kListBytes = 80;  // a node of the map
+
   std::unordered_map<Items, int32_t, ItemsHash> ids_;
+  size_t bytes_ = 0;
   std::vector<const Items*> lists_;  // keys of a map stay where they are
 };
 
@@ -74,7 +79,9 @@ class Automaton {
   }
 
   int32_t start() const noexcept { return start_; }
-  size_t size() const noexcept { return sets_.size(); }
+  size_t bytes() const noexcept {
+    return stacks_.bytes() + sets_.bytes() + next_.size() * (static_cast<size_t>(rules_->n_classes) * sizeof(int32_t));
+  }
   bool complete(int32_t set) const { return sets_[set].front().state == Rules::kDone; }
   bool finished(int32_t set) const { return complete(set) && sets_[set].size() == 1; }
   void reset_budget() noexcept { steps_ = 0; }
@@ -115,7 +122,7 @@ class Automaton {
 
   int32_t add_set() {
     if (closed_.empty()) return kDead;
-    if (sets_.size() >= kMaxSets) too_intricate();
+    if (bytes() > kMostBytes) too_intricate();
     const int32_t id = sets_(closed_);
     if (static_cast<size_t>(id) == next_.size()) next_.emplace_back(static_cast<size_t>(rules_->n_classes), kUnknown);
     return id;
@@ -133,8 +140,9 @@ class Automaton {
   }
 
   [[noreturn]] static void too_intricate() {
-    fail(ErrorCode::kUnsupported, "the grammar is too ambiguous to be enforced here: more than {} positions at once",
-         kMaxSteps);
+    fail(ErrorCode::kUnsupported,
+         "the grammar is too ambiguous to be enforced here: its positions take more than {} MB or {} steps a token",
+         kMostBytes >> 20, kMaxSteps);
   }
 
   /// Into closed_: all positions reached from `open` without a byte that can read one, and kDone.
@@ -148,7 +156,7 @@ class Automaton {
     while (!open.empty()) {
       const auto [index, stack] = open.back();
       open.pop_back();
-      if (++steps_ > kMaxSteps) too_intricate();
+      if (++steps_ > kMaxSteps || seen_.size() > kMostOpen) too_intricate();
       const Rules::State& state = rules_->states[static_cast<size_t>(index)];
       if (index == Rules::kDone || !state.bytes.empty()) closed_.push_back({index, stack});
       for (const int32_t to : state.empty) push(to, stack);
@@ -297,6 +305,7 @@ struct GrammarState::Impl {
   Automaton automaton;
   int32_t set = 0;
   bool ended = false;
+  size_t needed_bytes = 0;                                    // of an automaton that knows no other place
   std::unordered_map<int32_t, Bits> masks;                    // by set
   std::vector<int32_t> path;                                  // sets above a node of the trie, by depth
   std::vector<std::pair<int32_t, const std::string*>> named;  // tokens that the grammar names
@@ -335,10 +344,11 @@ struct GrammarState::Impl {
 
   void tidy() {
     automaton.reset_budget();
-    if (automaton.size() <= kKeptSets) return;
+    if (automaton.bytes() <= 2 * needed_bytes + kKeptBytes) return;
     Automaton fresh(grammar->rules());
     set = fresh.copy_set(automaton, set);
     automaton = std::move(fresh);
+    needed_bytes = automaton.bytes();
     masks.clear();
   }
 
