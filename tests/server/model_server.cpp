@@ -12,13 +12,13 @@ server::ServerOptions demo_options(int32_t context) {
   return options;
 }
 
-ModelServer::ModelServer(server::ServerOptions options)
+ModelServer::ModelServer(server::ServerOptions options, const std::string& model)
     : server_(std::make_unique<server::Server>(std::move(options))) {
   server_->models().on_change([this] {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
   });
-  server_->models().add("demo", demo_model());
+  server_->models().add("demo", model);
   server_->models().load("demo");
   thread_ = std::thread([this] { server_->run(false); });
   wait_until("demo", server::Registry::State::kReady);

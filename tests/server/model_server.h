@@ -26,8 +26,8 @@ server::ServerOptions demo_options(int32_t context = 1024);
 
 class ModelServer {
  public:
-  /// Serves the demo model as "demo" and waits until it is loaded.
-  explicit ModelServer(server::ServerOptions options = demo_options());
+  /// Serves a model as "demo" and waits until it is loaded.
+  explicit ModelServer(server::ServerOptions options = demo_options(), const std::string& model = demo_model());
   ~ModelServer();
 
   uint16_t port() const { return server_->port(); }
