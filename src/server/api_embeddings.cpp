@@ -45,6 +45,10 @@ class EmbeddingSource final : public Source {
       } catch (const QueueFull&) {
         if (open_ == 0) throw;
         return;
+      } catch (...) {
+        ApiError error = current_error();
+        error.param = "input";
+        throw error;
       }
     }
   }

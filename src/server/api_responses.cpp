@@ -2,6 +2,8 @@
 // stored, so that a conversation comes whole with every request.
 #include <fmt/format.h>
 
+#include <array>
+
 #include "server/apis.h"
 
 namespace tern::server {
@@ -137,6 +139,17 @@ Json chat_of(Body& body) {
   return chat;
 }
 
+/// The parameter here that became one of chat completions.
+std::string own_name(const std::string& param) {
+  constexpr std::array<std::pair<std::string_view, const char*>, 4> kNames{{{"messages", "input"},
+                                                                            {"max_tokens", "max_output_tokens"},
+                                                                            {"response_format", "text"},
+                                                                            {"reasoning_effort", "reasoning"}}};
+  for (const auto& [theirs, ours] : kNames)
+    if (param == theirs) return ours;
+  return param;
+}
+
 // ---- What is told ----
 
 /// What of the request a response repeats.
@@ -261,8 +274,9 @@ class ResponsesSource final : public GenerationSource {
       out += told_of_item("response.function_call_arguments.done", {{"arguments", item_->text}}, false);
     } else {
       const bool thought = item_->kind == Kind::kReasoning;
-      out +=
-          told_of_item(thought ? "response.reasoning_text.done" : "response.output_text.done", {{"text", item_->text}});
+      Json data{{"text", item_->text}};
+      if (!thought) data["logprobs"] = Json::array();
+      out += told_of_item(thought ? "response.reasoning_text.done" : "response.output_text.done", std::move(data));
       out += told_of_item("response.content_part.done", {{"part", part_json(*item_)}});
     }
     Json item = item_json(*item_, status, true);
@@ -280,11 +294,15 @@ class ResponsesSource final : public GenerationSource {
       open(delta, out);
       if (delta.text.empty()) continue;
       item_->text += delta.text;
-      const bool call = item_->kind == Kind::kToolCall;
-      out += told_of_item(call                              ? "response.function_call_arguments.delta"
-                          : item_->kind == Kind::kReasoning ? "response.reasoning_text.delta"
-                                                            : "response.output_text.delta",
-                          {{"delta", delta.text}}, !call);
+      Json data{{"delta", delta.text}};
+      if (item_->kind == Kind::kToolCall) {
+        out += told_of_item("response.function_call_arguments.delta", std::move(data), false);
+      } else if (item_->kind == Kind::kReasoning) {
+        out += told_of_item("response.reasoning_text.delta", std::move(data));
+      } else {
+        data["logprobs"] = Json::array();
+        out += told_of_item("response.output_text.delta", std::move(data));
+      }
     }
   }
   void finish(std::string& out) override {
@@ -325,10 +343,16 @@ Reply responses(const Services& services, HttpRequest& http) {
   Json chat = chat_of(body);
   const bool stream = body.boolean("stream").value_or(false);
   body.refuse_rest();
-  ChatRequest request = read_chat(std::move(chat), *model);
-  Json repeated = echo(body, request);
-  auto generation = begin_chat(services, std::move(model), std::move(request), "resp_");
-  return reply_with(std::make_shared<ResponsesSource>(std::move(generation), stream, std::move(repeated)), stream);
+  try {
+    ChatRequest request = read_chat(std::move(chat), *model);
+    Json repeated = echo(body, request);
+    auto generation = begin_chat(services, std::move(model), std::move(request), "resp_");
+    return reply_with(std::make_shared<ResponsesSource>(std::move(generation), stream, std::move(repeated)), stream);
+  } catch (...) {
+    ApiError error = current_error();
+    error.param = own_name(error.param);
+    throw error;
+  }
 }
 
 }  // namespace

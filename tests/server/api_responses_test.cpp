@@ -121,6 +121,15 @@ TEST_F(ResponsesApi, WhatIsStoredNowhereIsRefusedByName) {
   EXPECT_EQ(neutral.status, 200) << neutral.body;
 }
 
+TEST_F(ResponsesApi, ErrorsNameTheParametersOfThisRoute) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "river ";
+  EXPECT_EQ(refused_parameter(ask({{"input", text}})), "input");
+  EXPECT_EQ(refused_parameter(ask({{"max_output_tokens", 5000}})), "input") << "together they do not fit";
+  EXPECT_EQ(refused_parameter(ask({{"text", {{"format", {{"type", "xml"}}}}}})), "text");
+  EXPECT_EQ(refused_parameter({{"input", {"x", text}}}, "/v1/embeddings"), "input");
+}
+
 TEST_F(ResponsesApi, AFormatHoldsTheText) {
   const Json schema = {
       {"type", "object"}, {"properties", {{"kind", {{"enum", {"noun", "verb"}}}}}}, {"required", {"kind"}}};
