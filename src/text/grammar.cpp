@@ -14,9 +14,9 @@ namespace {
 
 using Rules = Grammar::Rules;
 
-constexpr size_t kMostBytes = 32 << 20;    // of an automaton; JSON needs some 100 KB
+constexpr size_t kMostBytes = 16 << 20;    // of an automaton; JSON needs a small part of it
 constexpr size_t kKeptBytes = 4 << 20;     // over masks, beyond what the place in the text itself needs
-constexpr size_t kMostOpen = 1 << 18;      // positions that one byte may lead to
+constexpr size_t kMostOpen = 1 << 17;      // positions that one byte may lead to
 constexpr size_t kKeptMasks = 256;         // 19 KB each for 150k tokens
 constexpr int64_t kMaxSteps = 20'000'000;  // of one call; a JSON mask takes thousands
 
@@ -43,8 +43,8 @@ struct ItemsHash {
 /// Equal lists get equal numbers, from 0.
 class Interner {
  public:
-  int32_t operator()(Items items) {
-    const auto [it, added] = ids_.try_emplace(std::move(items), static_cast<int32_t>(lists_.size()));
+  int32_t operator()(const Items& items) {  // copied, so that nothing kept has room to spare
+    const auto [it, added] = ids_.try_emplace(items, static_cast<int32_t>(lists_.size()));
     if (added) lists_.push_back(&it->first), bytes_ += it->first.size() * sizeof(Item) + kListBytes;
     return it->second;
   }
@@ -209,7 +209,7 @@ class Automaton {
     }
     steps_ += static_cast<int64_t>(out.size());
     sort_unique(out);
-    const int32_t id = stacks_(std::move(out));
+    const int32_t id = stacks_(out);
     new_stacks_[static_cast<size_t>(-1 - stack)] = {{kSettled, id}};
     return id;
   }
