@@ -377,7 +377,8 @@ TEST_F(CudaMatrix, TakesHardlyMoreBytesThanTheFile) {
     const MatrixShape shape{.type = f.type, .cols = 5120, .rows = 5120};
     const TypeInfo& info = type_info(f.type);
     const double file = 5120.0 * 5120.0 / info.block_elements * info.block_bytes;
-    EXPECT_LE(static_cast<double>(matrix_bytes(shape)), 1.04 * file) << info.name;
+    const bool base3 = f.type == TensorType::PTQ1_0 || f.type == TensorType::TQ1_0;  // two bits on the device
+    EXPECT_LE(static_cast<double>(matrix_bytes(shape)), (base3 ? 1.27 : 1.04) * file) << info.name;
   }
 }
 

@@ -27,6 +27,16 @@ bool overlaps_launches() {
   return overlaps;
 }
 
+int most_shared_memory() {
+  static const int bytes = [] {
+    int device = 0, n = 48 << 10;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return n;
+  }();
+  return bytes;
+}
+
 namespace {
 
 std::byte* allocate_on_device(size_t bytes) {

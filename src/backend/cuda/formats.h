@@ -15,7 +15,6 @@
 #include "quant/iq4_nl.h"
 #include "quant/mxfp4.h"
 #include "quant/nvfp4.h"
-#include "quant/trits.h"
 
 namespace tern::cuda {
 
@@ -122,14 +121,31 @@ struct BitPlane : LaneWords<kUnit * kBits / 64> {
   }
 };
 
-/// Two's complement of minus the weight in two bits: -1, 0, 1 and 2 all fit, and no sum of activations is needed.
+/// Two's complement of minus the weight in two bits: -1, 0, 1 and 2 all fit, and no sum of activations is needed. The
+/// four words of a chunk hold k-steps 0 and 1 of row g, of row g + 8, then k-steps 2 and 3 of these: as they are, they
+/// are also the operand of products of bits (multiply_bits).
 template <int kUnit>
-struct TernaryCodes : BitPlane<2, kUnit> {
+struct TernaryCodes : LaneWords<kUnit / 32> {
+  using Words = LaneWords<kUnit / 32>;
   static constexpr float kCodeScale = -1.0f / 64;
   static constexpr int kWholeShift = 6;
   template <int kS>
   __device__ __forceinline__ void codes(uint32_t (&a)[4]) const {
-    unrolled<0, 4>([&](auto r) { a[r] = this->template moved<kS, r, 6>() & 0xc0c0c0c0u; });
+    unrolled<0, 4>([&](auto r) {
+      const uint32_t v = this->w[kS / 4 * 4 + kS % 4 / 2 * 2 + r % 2];
+      a[r] = (v << (6 - 2 * (kS % 2 * 2 + r / 2))) & 0xc0c0c0c0u;
+    });
+  }
+  template <typename Code>
+  __device__ static uint32_t pack(int i, Code code) {
+    const auto at = Words::at(i);
+    uint32_t v = 0;
+    for (int n = 0; n < 16; ++n) {
+      const int j = n / 4;  // of the four operands in a word
+      const Place p = place(at.lane, at.word / 4 * 4 + at.word % 4 / 2 * 2 + j / 2, j % 2 * 2 + at.word % 2, n % 4);
+      v |= static_cast<uint32_t>(code(p.row, p.col)) << (8 * (n % 4) + 2 * j);
+    }
+    return v;
   }
 };
 
@@ -263,46 +279,6 @@ struct TableCodes : LaneWords<kUnit / 16> {
   }
 };
 
-/// Base-3 bytes, five k-steps deep: byte b of word 4c + r holds the digits of operand r, byte b of k-steps 5c .. 5c
-/// + 4. With the byte a fraction of 256, floor(byte * 3^(n + 1) / 256) is the number of its first n + 1 digits: two
-/// multiplications (even and odd bytes, 16 bits each) and one permutation give four of them.
-struct TritCodes : LaneWords<16> {
-  static constexpr float kCodeScale = 1;
-  template <int kS>
-  __device__ __forceinline__ uint32_t prefix(int r) const {  // digits 0 .. kS % 5 as a number a byte, at most 242
-    constexpr uint32_t kPow3[5] = {3, 9, 27, 81, 243};
-    const uint32_t v = w[kS / 5 * 4 + r];
-    const uint32_t even = (v & 0x00ff00ffu) * kPow3[kS % 5], odd = ((v >> 8) & 0x00ff00ffu) * kPow3[kS % 5];
-    return __byte_perm(even, odd, 0x7351);
-  }
-  template <int kS>
-  __device__ __forceinline__ void prefixes(uint32_t (&a)[4]) const {
-    unrolled<0, 4>([&](auto r) { a[r] = prefix<kS>(r); });
-  }
-  template <int kS>
-  __device__ __forceinline__ void codes(uint32_t (&a)[4]) const {
-    unrolled<0, 4>([&](auto r) {
-      uint32_t digit = prefix<kS>(r) + 0x7f7f7f7fu;
-      if constexpr (kS % 5 > 0) digit -= 3 * prefix<kS - 1>(r);
-      a[r] = digit ^ 0x80808080u;
-    });
-  }
-  template <typename Code>
-  __device__ static uint32_t pack(int i, Code code) {
-    const At where = at(i);
-    uint32_t v = 0;
-    for (int b = 0; b < 4; ++b) {
-      uint32_t number = 0;
-      for (int n = 0; n < 5; ++n) {
-        const Place p = place(where.lane, where.word / 4 * 5 + n, where.word % 4, b);
-        number = 3 * number + static_cast<uint32_t>(code(p.row, p.col));
-      }
-      v |= (number * 256 + 242) / 243 << (8 * b);
-    }
-    return v;
-  }
-};
-
 // ---- Planes of scales ----
 // pack(i, source): word i of the plane from source.scale(row, fold), .minimum, .sub, .sub_minimum (row in the tile,
 // fold in the unit; zeros outside of the matrix).
@@ -353,21 +329,13 @@ struct HalfScales {
   static constexpr int kFoldCols = kCols, kWords = kUnit / kCols / kRepeat, kBytes = kWords * 32;
   static constexpr bool kMinima = false;
   uint32_t w[kWords];
-  __device__ __forceinline__ void load(const uint8_t* p, int lane) {
-    if constexpr (kWords == 5) {
-#pragma unroll
-      for (int j = 0; j < kWords; ++j) w[j] = load_word<uint32_t>(p + j * 32 + lane / 4 * 4);
-    } else {
-      load_row(w, p + lane / 4 * kWords * 4);
-    }
-  }
+  __device__ __forceinline__ void load(const uint8_t* p, int lane) { load_row(w, p + lane / 4 * kWords * 4); }
   template <int kJ, int kHalf>
   __device__ __forceinline__ float scale() const {
     return half_of<kHalf>(w[kJ / kRepeat]);
   }
   template <typename Tile>
   __device__ static uint32_t pack(int i, const Tile& s) {
-    if constexpr (kWords == 5) return scale_pair(s, i % 8, i / 8 * kRepeat);
     return scale_pair(s, i / kWords, i % kWords * kRepeat);
   }
 };
@@ -503,7 +471,8 @@ struct Layout {
   static constexpr int kUnit = kCols;
   static constexpr int kUnitBytes = Codes::kBytes + Scales::kBytes;
   static constexpr bool kAct32 = kRule32;  // scales of activations every 32 columns; otherwise every 128 or more
-  static constexpr bool kTrits = std::is_same_v<Codes, TritCodes>;
+  /// Whether one activation row is multiplied bit by bit.
+  static constexpr bool kBits = std::is_same_v<Codes, TernaryCodes<kCols>> && Scales::kFoldCols == 128;
   static_assert(kUnit % 128 == 0 && kUnitBytes % 16 == 0);
   struct Frag {
     Codes codes;

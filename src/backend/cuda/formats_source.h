@@ -20,11 +20,11 @@
 #include "quant/q8_0.h"
 #include "quant/tq1_0.h"
 #include "quant/tq2_0.h"
+#include "quant/trits.h"
 
 namespace tern::cuda {
 
 using Ternary2Layout = Layout<TernaryCodes<128>, HalfScales<128, 128>, 128, false>;
-using TritLayout = Layout<TritCodes, HalfScales<128, 640>, 640, false>;
 
 /// Two-bit code 0..3 (weight - 1 .. +2) as TernaryCodes stores it.
 __device__ inline int minus_weight(int code) {
@@ -87,14 +87,15 @@ struct FileBlock<TensorType::Q2_0> : BlockScale {
   using DeviceLayout = Layout<TernaryCodes<128>, HalfScales<32, 128, 2>, 128, true>;
   __device__ static int code(const Block& b, int e) { return minus_weight((b.qs[e / 4] >> (e % 4 * 2)) & 3); }
 };
-/// Digit of weight e of a field of `width` bytes that starts at `bytes`.
+/// Weight e of a field of `width` base-3 bytes that starts at `bytes`, as TernaryCodes stores it. Products take longer
+/// to find the digits of such bytes than to read two bits from memory.
 __device__ inline int trit_at(const uint8_t* bytes, int width, int e) {
-  return quant::trit_of(bytes[e % width], e / width);
+  return minus_weight(quant::trit_of(bytes[e % width], e / width));
 }
 template <>
 struct FileBlock<TensorType::PTQ1_0> : BlockScale {
   using Block = quant::BlockPTQ1_0;
-  using DeviceLayout = TritLayout;
+  using DeviceLayout = Ternary2Layout;
   __device__ static int code(const Block& b, int e) {
     return e < 80 ? trit_at(b.qs, 16, e) : e < 120 ? trit_at(b.qs + 16, 8, e - 80) : trit_at(b.qh, 2, e - 120);
   }
@@ -102,7 +103,7 @@ struct FileBlock<TensorType::PTQ1_0> : BlockScale {
 template <>
 struct FileBlock<TensorType::TQ1_0> : BlockScale {
   using Block = quant::BlockTQ1_0;
-  using DeviceLayout = TritLayout;
+  using DeviceLayout = Ternary2Layout;
   __device__ static int code(const Block& b, int e) {
     return e < 160 ? trit_at(b.qs, 32, e) : e < 240 ? trit_at(b.qs + 32, 16, e - 160) : trit_at(b.qh, 4, e - 240);
   }

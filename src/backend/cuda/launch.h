@@ -20,6 +20,8 @@ inline unsigned blocks(int64_t n, int64_t per_block = 1) {
 
 /// True when a kernel may begin while the one before it ends (sm_90 and later).
 bool overlaps_launches();
+/// Bytes of shared memory that a block can have.
+int most_shared_memory();
 
 #ifdef __CUDACC__
 /// Index of a thread of a one-dimensional launch.

@@ -87,7 +87,6 @@ Parts parts(const Prepared& p) {
   const int64_t scale_columns = p.rule == Activation::kI8x32 ? 32 : 128;
   v.q = reinterpret_cast<const int8_t*>(take(v.stride * q_stride));
   v.scales = reinterpret_cast<const float*>(take((v.stride * q_stride / scale_columns + kMostActs) * 4));
-  v.sums = reinterpret_cast<const int32_t*>(take(p.capacity * q_stride / 128 * 4));
   if (p.rule == Activation::kI8Row) v.multipliers = reinterpret_cast<const float*>(take(p.capacity * 4));
   return {v, at};
 }
@@ -263,7 +262,6 @@ void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rota
     const ActView v = parts(to).view;
     args.q = const_cast<int8_t*>(v.q);
     args.scales = const_cast<float*>(v.scales);
-    args.sums = const_cast<int32_t*>(v.sums);
     args.q_stride = v.q_stride;
     args.stride = v.stride;
     args.multipliers = const_cast<float*>(v.multipliers);

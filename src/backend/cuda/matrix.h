@@ -63,8 +63,8 @@ class Uploader {
   cudaStream_t stream_;
 };
 
-/// Activations rounded by `rule`, shared by every weight with that rule and width. int8 rules: the integers, a scale a
-/// group (kI8Row: the multiplier s) and the sums of the integers that biased codes need; kF32: f32 [rows][cols].
+/// Activations rounded by `rule`, shared by every weight with that rule and width. int8 rules: the integers and a scale
+/// a group (kI8Row: the multiplier s); kF32: f32 [rows][cols].
 struct Prepared {
   quant::Activation rule = quant::Activation::kF32;
   int64_t cols = 0;

@@ -23,7 +23,6 @@ struct ActView {
   const float* scales = nullptr;  // of 32 columns: [rows][q_stride / 32]; otherwise of chunks (row rule: ones), row
                                   // order: [rows][q_stride / 128], tile order: [q_stride / 128][stride]
   int64_t stride = 0;
-  const int32_t* sums = nullptr;       // row order: [rows][q_stride / 128]: sum of the integers of a chunk
   const float* multipliers = nullptr;  // [rows]: s of the row rule; nullptr otherwise
 };
 

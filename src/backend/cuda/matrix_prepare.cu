@@ -175,21 +175,17 @@ __device__ float most_of_lanes(float v, int lanes) {
   return v;
 }
 
-/// The four integers of a thread to their place, and the sum of its warp's 128.
+/// The four integers of a thread to their place.
 __device__ void store(const PrepareArgs& p, int64_t row, int col, const Four& x, float multiplier) {
   uint32_t packed = 0;
-  int sum = 0;
   for (int i = 0; i < 4; ++i) {
     const int q = max(-128, min(127, __float2int_rn(__fmul_rn(x.v[i], multiplier))));
     packed |= (static_cast<uint32_t>(q) & 255u) << (8 * i);
-    sum += q;
   }
-  for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
   if (col >= p.q_stride) return;
   const int64_t at = p.lane_order ? row * p.q_stride + col / 128 * 128 + act_position(col % 128)
                                   : act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16;
   *reinterpret_cast<uint32_t*>(p.q + at) = packed;
-  if (threadIdx.x % 32 == 0) p.sums[(row * p.q_stride + col) / 128] = sum;
 }
 
 __device__ int64_t scale_place(const PrepareArgs& p, int64_t row, int col) {

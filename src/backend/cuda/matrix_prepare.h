@@ -19,7 +19,6 @@ struct PrepareArgs {
   // Rounded: an ActView whose parts are written; group 32, 128, 256 or 0 for the row. Padding is zeroed.
   int8_t* q = nullptr;
   float* scales = nullptr;
-  int32_t* sums = nullptr;
   float* multipliers = nullptr;
   int64_t q_stride = 0, stride = 0;
   int group = 0;

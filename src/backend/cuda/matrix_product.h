@@ -138,43 +138,32 @@ __device__ __forceinline__ void multiply_chunk(const typename L::Frag (&w)[kM], 
   }
 }
 
-/// The same for base-3 weights and few activation rows, where unpacking costs more than multiplying: with P the number
-/// of the first digits, digit n is P(n) - 3 P(n - 1), and both numbers are operands as they are.
-///   sums(n): sums of the integers of activations 2t and 2t + 1 over the chunk
-template <typename L, int kC, bool kOne, int kM, int kN, typename B, typename D, typename S>
-__device__ __forceinline__ void multiply_trit_chunk(const typename L::Frag (&w)[kM], B b, D d, S sums,
-                                                    float (&y)[kM][kN][4]) {
-  constexpr int kStep = kOne ? 2 : 1;
-  Sums<kM, kN> sum, before = {};
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-      const int2 bias = sums(n);
-      sum[m][n][0] = sum[m][n][2] = kMagicBits - bias.x;
-      sum[m][n][1] = sum[m][n][3] = kMagicBits - bias.y;
-    }
-  }
-  unrolled<0, 4>([&](auto s) {
-    constexpr int kS = kC * 4 + s;
-    uint32_t words[kN][2], a[4];
-    b(s, words);
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      w[m].codes.template prefixes<kS>(a);
-#pragma unroll
-      for (int n = 0; n < kN; ++n) multiply_u8<kOne>(sum[m][n], a, words[n][0], words[n][1]);
-      if constexpr (kS % 5 > 0) {
-        w[m].codes.template prefixes<kS - 1>(a);
-#pragma unroll
-        for (int n = 0; n < kN; ++n) multiply_u8<kOne>(before[m][n], a, words[n][0], words[n][1]);
-      }
+/// The same for one activation row and two-bit codes (Layout::kBits), bit by bit: column n of the operand `acts` holds
+/// bit n of the activations in the even places, which those of `odd` are moved from, so that the products count the
+/// bits that codes and activations have in common. y[0] and y[2] (rows g and g + 8) are in units of bit_unit(lane), and
+/// the lanes t of a row add up to the sum.
+__device__ __forceinline__ int bit_unit(int lane) {
+  return -(1 << 2 * (lane % 4));
+}
+template <typename L, int kC>
+__device__ __forceinline__ void multiply_bits(const typename L::Frag& w, uint2 acts, float act_scale, int lane,
+                                              float (&y)[4]) {
+  constexpr bool kWhole = L::Scales::kFold == Fold::kWhole;
+  const uint32_t(&a)[4] = reinterpret_cast<const uint32_t(&)[4]>(w.codes.w[4 * kC]);
+  const int start[4] = {kWhole ? 0 : kMagicBits, 0, kWhole ? 0 : kMagicBits, 0}, none[4] = {};
+  int low[4], high[4];  // of the codes: minus the weight is low - 2 high
+  count_bits(low, a, acts.x, acts.y, start);
+  count_bits(high, a, acts.x << 1, acts.y << 1, none);
+  const int next = lane % 4 == 3 ? -2 : 2;  // bits 2t and 2t + 1 of the activations; bit 7 is the sign
+  unrolled<0, 2>([&](auto h) {
+    const int sum = low[2 * h] - 2 * high[2 * h] + next * (low[2 * h + 1] - 2 * high[2 * h + 1]);
+    float& to = y[2 * h];
+    if constexpr (kWhole) {
+      to = __int_as_float(__float_as_int(to) + sum);
+    } else {
+      to += w.scales.template scale<kC, h>() * (act_scale * from_magic(sum));
     }
   });
-#pragma unroll
-  for (int i = 0; i < kM * kN * 4; i += kStep) (&sum[0][0][0])[i] -= 3 * (&before[0][0][0])[i];
-  const int none[kN][4] = {};
-  add_fold<L, kC, kStep>(w, sum, none, d, 0, y);
 }
 
 /// Whether a warp has the registers for two tiles beside many activation rows.

@@ -10,7 +10,7 @@
 namespace tern::cuda {
 
 template <typename L>
-constexpr bool kHasWgmma = L::Scales::kFoldCols == 128 && L::Scales::kFold != Fold::kSuper;
+constexpr bool kHasWgmma = L::kUnit == 128 && L::Scales::kFoldCols == 128 && L::Scales::kFold != Fold::kSuper;
 
 constexpr int kWgmmaStages = 4;
 
@@ -25,18 +25,15 @@ struct WgmmaStage {
 
 #ifdef TERN_WGMMA
 /// y += scale of row * scale of activation * sum, for the rows and activations of a lane.
-template <typename L, int kC, int kN>
-__device__ __forceinline__ void fold_part(const typename L::Frag& w, const float* scales, int lane,
+template <int kN>
+__device__ __forceinline__ void fold_part(const float (&row_scales)[2], const float* act_scales, int lane,
                                           const int (&c)[kN][4], float (&y)[kN][4]) {
-  const float scale[2] = {w.scales.template scale<kC, 0>() * L::Codes::kCodeScale,
-                          w.scales.template scale<kC, 1>() * L::Codes::kCodeScale};
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
-    const float2 act = *reinterpret_cast<const float2*>(scales + n * 8 + lane % 4 * 2);
+    const float2 act = *reinterpret_cast<const float2*>(act_scales + n * 8 + lane % 4 * 2);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      y[n][e] += scale[e / 2] * ((e % 2 == 0 ? act.x : act.y) * __int2float_rn(c[n][e]));
-    }
+    for (int e = 0; e < 4; ++e)
+      y[n][e] += row_scales[e / 2] * ((e % 2 == 0 ? act.x : act.y) * from_magic(c[n][e] + kMagicBits));
   }
 }
 #endif
@@ -62,31 +59,36 @@ __device__ __forceinline__ void feed_stages(const ProductArgs& p, Stage* stages,
 }
 #endif
 
-/// Blocks: x: kGroups * 64 weight rows of a target; y: the stage's activation rows. The last warp only copies.
+/// Blocks: x: kGroups * 64 weight rows of a target; y: the stage's activation rows. The last warpgroup only copies, and
+/// leaves its registers to the others.
 template <typename L, int kPartActs, int kParts, int kGroups>
-__global__ void __launch_bounds__(kGroups * 128 + 32, 1) wgmma_kernel(const __grid_constant__ ProductArgs p) {
+__global__ void __launch_bounds__(kGroups * 128 + 128, 1) wgmma_kernel(const __grid_constant__ ProductArgs p) {
 #ifdef TERN_WGMMA
+  static_assert(kParts == 2);
   using Stage = WgmmaStage<kPartActs, kParts>;
   using Frag = typename L::Frag;
   constexpr bool kWhole = L::Scales::kFold == Fold::kWhole;
-  constexpr int kN = kPartActs / 8, kChunks = L::kUnit / 128;
-  constexpr int kAhead = kChunks == 1 ? 4 : 1;  // units whose weights are under way
+  static_assert(L::kUnit == 128);
+  constexpr int kN = kPartActs / 8;
+  constexpr int kAhead = 2;  // chunks whose weights are under way
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t full[kWgmmaStages], empty[kWgmmaStages];
   auto* const stages =
       reinterpret_cast<Stage*>(memory + (1024 - static_cast<uint32_t>(__cvta_generic_to_shared(memory)) % 1024) % 1024);
   const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32;
-  const int first = static_cast<int>(blockIdx.y) * Stage::kActs, chunks = p.units * kChunks;
+  const int first = static_cast<int>(blockIdx.y) * Stage::kActs, chunks = p.units;
   if (tid == 0) {
     for (int i = 0; i < kWgmmaStages; ++i) init_barrier(&full[i], 1), init_barrier(&empty[i], kGroups * 4);
     fence_barriers();
   }
   __syncthreads();
-  if (warp == kGroups * 4) {
+  if (warp >= kGroups * 4) {
+    give_registers<40>();
     wait_for_previous_kernel();
-    if (lane == 0) feed_stages(p, stages, full, empty, first, chunks);
+    if (warp == kGroups * 4 && lane == 0) feed_stages(p, stages, full, empty, first, chunks);
     return;
   }
+  take_registers<232>();
 
   int at = 0;
   while (static_cast<int>(blockIdx.x) >= p.target[at].tiles_end) ++at;
@@ -100,42 +102,53 @@ __global__ void __launch_bounds__(kGroups * 128 + 32, 1) wgmma_kernel(const __gr
 
   float y[kParts][kN][4] = {};
   int c[kParts][kN][4] = {};
-  const auto multiply_unit = [&](Frag& next, int unit) {
-    const Frag f = next;
-    next.load(w + static_cast<int64_t>(min(unit + kAhead, p.units - 1)) * L::kUnitBytes, lane);
-    unrolled<0, kChunks>([&](auto chunk_of_unit) {
-      const int chunk = unit * kChunks + chunk_of_unit, slot = chunk % kWgmmaStages;
-      uint32_t a[4][4];
-      unrolled<0, 4>([&](auto s) { f.codes.template codes<chunk_of_unit * 4 + s>(a[s]); });
-      wait_barrier(&full[slot], chunk / kWgmmaStages % 2);
-      wgmma_begin();
+  float row_scales[2] = {};
+  const float* act_scales = stages[0].scales;  // of the chunk whose last part is not folded yet
+  const uint64_t acts = wgmma_acts(stages[0].q);
+  const auto issue = [&](int part, const uint32_t(&a)[4][4], int slot, bool add) {
+    const uint64_t from = acts + (slot * sizeof(Stage) + part * kPartActs * 128) / 16;  // in the descriptor's units
+    wgmma_begin();
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-        for (int s = 0; s < 4; ++s) {
-          wgmma_s8(c[part], a[s], wgmma_acts(stages[slot].q + part * kPartActs * 128 + s * 32), kWhole || s > 0);
-        }
-        wgmma_commit();
-      }
-      if constexpr (kWhole) {
-        wgmma_wait<0>();
-      } else {
-        unrolled<0, kParts>([&](auto part) {
-          wgmma_wait<kParts - 1 - part>();
-          fold_part<L, chunk_of_unit>(f, stages[slot].scales + part * kPartActs, lane, c[part], y[part]);
-        });
-      }
-      __syncwarp();
-      if (lane == 0) arrive_barrier(&empty[slot]);
-    });
+    for (int s = 0; s < 4; ++s) wgmma_s8(c[part], a[s], from + s * 2, add || s > 0);
+    wgmma_commit();
+  };
+  const auto release = [&](int chunk) {
+    __syncwarp();
+    if (lane == 0) arrive_barrier(&empty[chunk % kWgmmaStages]);
+  };
+  uint32_t a[kWhole ? 2 : 1][4][4];
+  const auto multiply_chunk = [&](auto i, int chunk) {
+    constexpr int kA = kWhole ? i % 2 : 0;
+    const Frag f = ring[i];
+    ring[i].load(w + static_cast<int64_t>(min(chunk + kAhead, chunks - 1)) * L::kUnitBytes, lane);
+    const int slot = chunk % kWgmmaStages;
+    unrolled<0, 4>([&](auto s) { f.codes.template codes<s>(a[kA][s]); });
+    wait_barrier(&full[slot], chunk / kWgmmaStages % 2);
+    if constexpr (kWhole) {
+      issue(0, a[kA], slot, true);
+      issue(1, a[kA], slot, true);
+      wgmma_wait<2>();
+      if (chunk > 0) release(chunk - 1);
+    } else {  // each part is folded while another multiplies
+      issue(0, a[kA], slot, false);
+      fold_part(row_scales, act_scales, lane, c[1], y[1]);
+      if (chunk > 0) release(chunk - 1);
+      issue(1, a[kA], slot, false);
+      row_scales[0] = f.scales.template scale<0, 0>() * L::Codes::kCodeScale;
+      row_scales[1] = f.scales.template scale<0, 1>() * L::Codes::kCodeScale;
+      wgmma_wait<1>();
+      fold_part(row_scales, stages[slot].scales, lane, c[0], y[0]);
+      act_scales = stages[slot].scales + kPartActs;
+      wgmma_wait<0>();
+    }
   };
   int base = 0;
-  for (; base + kAhead <= p.units; base += kAhead) {
-    unrolled<0, kAhead>([&](auto i) { multiply_unit(ring[i], base + i); });
+  for (; base + kAhead <= chunks; base += kAhead) {
+    unrolled<0, kAhead>([&](auto i) { multiply_chunk(i, base + i); });
   }
-  unrolled<0, kAhead - 1>([&](auto i) {
-    if (base + i < p.units) multiply_unit(ring[i], base + i);
-  });
+  if (base < chunks) multiply_chunk(std::integral_constant<int, 0>{}, base);
+  wgmma_wait<0>();
+  if constexpr (!kWhole) fold_part(row_scales, act_scales, lane, c[1], y[1]);
   wait_for_previous_kernel();  // `add` and the multipliers are other kernels'
 #pragma unroll
   for (int i = 0; i < kParts * kN * 4; ++i) {
@@ -165,7 +178,7 @@ void launch_wgmma(cudaStream_t stream, ProductArgs p) {
     p.target[i].tiles_end = blocks_so_far;
   }
   const dim3 grid(static_cast<unsigned>(blocks_so_far), blocks(p.rows, kPartActs * kParts));
-  launch("wgmma", kKernel, grid, kGroups * 128 + 32, kShared, stream, p);
+  launch("wgmma", kKernel, grid, kGroups * 128 + 128, kShared, stream, p);
 }
 
 /// More rows than the matrix-vector kernel takes.

@@ -36,20 +36,11 @@ namespace tern::cuda {
 __device__ __forceinline__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   TERN_MMA_K32("s8", c, a, b0, b1);
 }
-/// The same with weights unsigned.
-__device__ __forceinline__ void mma_u8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  TERN_MMA_K32("u8", c, a, b0, b1);
-}
 /// Half a k-step: its first 16 columns (a[0], a[1], b0) or its last (a[2], a[3], b1).
 __device__ __forceinline__ void mma_s8_half(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
   TERN_MMA_K16("s8", c, a0, a1, b);
 }
 
-__device__ __forceinline__ int dot_u8(uint32_t a, uint32_t b, int c) {
-  int d;
-  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-  return d;
-}
 __device__ __forceinline__ int dot_s8(uint32_t a, uint32_t b, int c) {
   return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
 }
@@ -66,15 +57,6 @@ __device__ __forceinline__ void multiply_s8(int (&c)[4], const uint32_t (&a)[4],
   }
 }
 template <bool kOne>
-__device__ __forceinline__ void multiply_u8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (kOne) {
-    c[0] = dot_u8(a[2], b1, dot_u8(a[0], b0, c[0]));
-    c[2] = dot_u8(a[3], b1, dot_u8(a[1], b0, c[2]));
-  } else {
-    mma_u8(c, a, b0, b1);
-  }
-}
-template <bool kOne>
 __device__ __forceinline__ void multiply_s8_half(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
   if constexpr (kOne) {
     c[0] = dot_s8(a0, b, c[0]);
@@ -82,6 +64,31 @@ __device__ __forceinline__ void multiply_s8_half(int (&c)[4], uint32_t a0, uint3
   } else {
     mma_s8_half(c, a0, a1, b);
   }
+}
+
+/// d = c + the bits that rows of a and columns of b have in common, 256 of each: lane (g, t) holds words t and t + 4 of
+/// rows g (a[0], a[2]) and g + 8 (a[1], a[3]) and of column g (b0, b1).
+__device__ __forceinline__ void count_bits(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                           const int (&c)[4]) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+#else  // Turing counts other bits
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int i = 0; i < 4; ++i) d[i] = c[i];
+  for (int t = 0; t < 4; ++t) {
+    for (int i = 0; i < 2; ++i) {
+      const int column = lane % 4 * 2 + i;
+      const uint32_t x0 = __shfl_sync(~0u, b0, column * 4 + t), x1 = __shfl_sync(~0u, b1, column * 4 + t);
+      for (int h = 0; h < 2; ++h) {
+        const int from = lane / 4 * 4 + t;
+        d[2 * h + i] += __popc(__shfl_sync(~0u, a[h], from) & x0) + __popc(__shfl_sync(~0u, a[2 + h], from) & x1);
+      }
+    }
+  }
+#endif
 }
 
 /// 16 bytes that are read once: not kept in L1.

@@ -8,6 +8,15 @@ namespace tern::cuda {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TERN_WGMMA 1
 
+/// All warps of a warpgroup: its registers a thread from here on, a multiple of eight.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 __device__ __forceinline__ void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }

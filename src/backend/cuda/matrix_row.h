@@ -1,0 +1,255 @@
+// One activation row (with experts, one a pair). A block takes consecutive tiles, whose stages follow each other in
+// memory; each warp streams an even share of them through its ring, whatever tiles that cuts, and leaves a partial sum
+// a tile. The block's one barrier comes before these are added, in the order of the warps.
+#pragma once
+#include "backend/cuda/launch.h"
+#include "backend/cuda/matrix_kernels.h"
+#include "backend/cuda/matrix_lane.h"
+#include "backend/cuda/matrix_product.h"
+#include "backend/cuda/matrix_ring.h"
+
+namespace tern::cuda {
+
+constexpr int kRowWarps = 16;  // at most: a power of two
+/// Stages of a warp under way. They take more than half the shared memory: two blocks on a multiprocessor, which the
+/// early start of the next launch would lead to, leave another without.
+constexpr int kRowDepth = 4;
+template <typename L>
+using RowRing = WarpRing<Stages<L, 1>::kBytes, 1, kRowDepth>;
+
+/// What a block multiplies: all stages of `tiles` tiles from `tile` on, and what of it is a warp's: `places` of these
+/// stages, from stage `first` of tile `first_tile` (of the share) on.
+struct RowShare {
+  int tile, tiles, first_tile, first, places;
+  /// `least`: tiles of every block; the first ones have one more.
+  __device__ RowShare(const ProductArgs& p, int stages, int least, int warp) {
+    const int block = static_cast<int>(blockIdx.x),
+              more = p.target[p.targets - 1].tiles_end - least * static_cast<int>(gridDim.x);
+    tile = block * least + min(block, more);
+    tiles = least + (block < more);
+    const unsigned n = tiles * stages, shift = 31 - __clz(static_cast<int>(blockDim.x / 32)), begin = warp * n >> shift;
+    places = static_cast<int>(((warp + 1) * n >> shift) - begin);
+    first_tile = static_cast<int>(begin / static_cast<unsigned>(stages));
+    first = static_cast<int>(begin) - first_tile * stages;
+  }
+};
+
+/// The target that a tile of the launch belongs to, and the first tile of that.
+__device__ __forceinline__ const Target& target_of_tile(const ProductArgs& p, int tile, int& first) {
+  int at = 0;
+  first = 0;
+  while (tile >= p.target[at].tiles_end) first = p.target[at++].tiles_end;
+  return p.target[at];
+}
+
+/// The stages of a warp in the order of its share.
+template <typename L>
+struct RowCursor {
+  using S = Stages<L, 1>;
+  const ProductArgs& p;
+  int left, stage, tile, stages;
+  int64_t expert;
+  const uint8_t* from = nullptr;
+
+  __device__ RowCursor(const ProductArgs& args, const RowShare& share, int stages_of_tile, int64_t expert_of_pair)
+      : p(args),
+        left(share.places),
+        stage(share.first),
+        tile(share.tile + share.first_tile),
+        stages(stages_of_tile),
+        expert(expert_of_pair) {
+    find();
+  }
+  __device__ __forceinline__ void find() {
+    if (left <= 0) return;
+    int first;
+    const Target& t = target_of_tile(p, tile, first);
+    from = t.w + expert * t.expert_bytes + (tile - first) * (static_cast<int64_t>(p.units) * L::kUnitBytes) +
+           stage * S::kBytes;
+  }
+  __device__ __forceinline__ int bytes() const {
+    return left <= 0 ? 0 : stage + 1 == stages ? (p.units - stage * S::kUnits) * L::kUnitBytes : S::kBytes;
+  }
+  __device__ __forceinline__ void next() {
+    --left;
+    from += S::kBytes;
+    if (++stage == stages) {
+      stage = 0, ++tile;
+      find();
+    }
+  }
+};
+
+/// The activations of a block in shared memory, a record a chunk: what the lanes multiply by, then the scales.
+template <typename L>
+struct RowActs {
+  static constexpr int kScales = L::kAct32 ? 4 : 1, kCodeBytes = L::kBits ? 256 : 128, kChunkBytes = kCodeBytes + 16;
+
+  /// kBits: the two words of lane 4n + t of bit n.
+  __device__ static void spread_bits(uint8_t* chunk, int t, int half, const uint32_t (&words)[4]) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      uint32_t bits = 0;
+#pragma unroll
+      for (int j = 3; j >= 0; --j) bits = bits * 4 + ((words[j] >> n) & 0x01010101u);
+      *reinterpret_cast<uint32_t*>(chunk + (n * 4 + t) * 8 + half * 4) = bits;
+    }
+  }
+  __device__ static void fill(uint8_t* to, const ActView& x, int64_t row, int chunks) {
+    const auto* from = reinterpret_cast<const uint4*>(x.q + row * x.q_stride);
+    const float* scales = x.scales + row * (x.q_stride / 128) * kScales;
+    for (int i = static_cast<int>(threadIdx.x); i < chunks * 8; i += static_cast<int>(blockDim.x)) {
+      const uint4 v = from[i];
+      uint8_t* const chunk = to + i / 8 * kChunkBytes;
+      if constexpr (L::kBits) {
+        spread_bits(chunk, i % 8 / 2, i % 2, {v.x, v.y, v.z, v.w});
+      } else {
+        *reinterpret_cast<uint4*>(chunk + i % 8 * 16) = v;
+      }
+      if (i % 8 < kScales) *reinterpret_cast<float*>(chunk + kCodeBytes + i % 8 * 4) = scales[i / 8 * kScales + i % 8];
+    }
+  }
+  template <int kC>
+  __device__ static __forceinline__ void multiply(const typename L::Frag& w, const uint8_t* chunk, int lane,
+                                                  float (&y)[1][1][4]) {
+    if constexpr (L::kBits) {
+      multiply_bits<L, kC>(w, *reinterpret_cast<const uint2*>(chunk + lane * 8),
+                           *reinterpret_cast<const float*>(chunk + kCodeBytes), lane, y[0][0]);
+    } else {
+      LaneChunk<L, 1, true> x;
+      const auto* q = reinterpret_cast<const uint4*>(chunk + lane % 4 * 32);
+      x.q[0][0] = q[0], x.q[0][1] = q[1];
+#pragma unroll
+      for (int i = 0; i < kScales; ++i) x.scales[0][0][i] = reinterpret_cast<const float*>(chunk + kCodeBytes)[i];
+      const typename L::Frag tile[1] = {w};
+      multiply_lane_chunk<L, kC, true>(tile, x, y);
+    }
+  }
+};
+
+/// What the warps of a block leave: partial[warp + tile] (of the share) and, for each tile, its first and last warp.
+struct RowSums {
+  float (*partial)[kTileRows];
+  int2* spans;
+  __device__ RowSums(uint8_t* memory, int warps, int tiles)
+      : partial(reinterpret_cast<float (*)[kTileRows]>(memory)),
+        spans(reinterpret_cast<int2*>(partial + warps + tiles)) {}
+  static int bytes(int warps, int tiles) { return (warps + tiles) * kTileRows * 4 + tiles * 8; }
+  template <typename L>
+  __device__ __forceinline__ float of(int tile, int row) const {
+    const int2 span = spans[tile];
+    float sum = partial[span.x + tile][row];
+    for (int w = span.x + 1; w <= span.y; ++w) sum = add_sums<L>(sum, partial[w + tile][row]);
+    return sum;
+  }
+};
+
+/// Blocks: x: share the tiles, `least_tiles` or one more each; y: act row or pair.
+template <typename L>
+__global__ void __launch_bounds__(kRowWarps * 32, 2)
+    row_kernel(const __grid_constant__ ProductArgs p, int least_tiles) {
+  using S = Stages<L, 1>;
+  using Ring = RowRing<L>;
+  extern __shared__ uint4 block_memory[];
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32),
+            warps = static_cast<int>(blockDim.x / 32), pair = static_cast<int>(blockIdx.y),
+            act = pair / p.pairs_per_act, stages = S::count(p.units), chunks = p.units * S::kChunksOfUnit;
+  auto* const rings = reinterpret_cast<uint8_t*>(block_memory);
+  uint8_t* const acts = rings + warps * Ring::kBytes;
+  const RowSums sums(acts + chunks * RowActs<L>::kChunkBytes, warps, least_tiles + 1);
+  Ring ring(rings + warp * Ring::kBytes, lane);
+  if (p.ids) wait_for_previous_kernel();  // the ids are another kernel's, the weights no one's
+  const RowShare share(p, stages, least_tiles, warp);
+  RowCursor<L> next(p, share, stages, p.ids ? p.ids[pair] : 0);
+#pragma unroll
+  for (int i = 0; i < kRowDepth; ++i) {
+    ring.fill(i, {next.from}, next.bytes());
+    next.next();
+  }
+  let_next_kernel_start();
+  for (int i = static_cast<int>(threadIdx.x); i < (warps + share.tiles) * kTileRows; i += static_cast<int>(blockDim.x))
+    sums.partial[0][i] = 0;  // a warp without stages leaves none
+  const int rows = share.tiles * kTileRows;
+  const auto row_of = [&](int i, int& row) -> const Target& {
+    int first;
+    const Target& t = target_of_tile(p, share.tile + i / kTileRows, first);
+    row = (share.tile + i / kTileRows - first) * kTileRows + i % kTileRows;
+    return t;
+  };
+  wait_for_previous_kernel();
+
+  RowActs<L>::fill(acts, p.x, act, chunks);
+  Finish ahead{};
+  if (static_cast<int>(threadIdx.x) < rows) {
+    int row;
+    const Target& t = row_of(static_cast<int>(threadIdx.x), row);
+    if (row < t.rows) ahead = read_finish(p, t, act, pair, row);
+  }
+  __syncthreads();
+
+  int tile = share.first_tile, stage = share.first;
+  bool begins = stage == 0;
+  float y[1][1][4] = {};
+  for (int left = share.places; left > 0;) {
+    const uint8_t* const units = ring.wait();
+    const uint8_t* const x = acts + stage * (S::kChunks * RowActs<L>::kChunkBytes);
+    const auto multiply_units = [&](int here) {
+      unrolled<0, S::kUnits>([&](auto u) {
+        if (u >= here) return;
+        typename L::Frag w;
+        w.load(units + u * L::kUnitBytes, lane);
+        unrolled<0, S::kChunksOfUnit>([&](auto c) {
+          RowActs<L>::template multiply<c>(w, x + (u * S::kChunksOfUnit + c) * RowActs<L>::kChunkBytes, lane, y);
+        });
+      });
+    };
+    const int here = p.units - stage * S::kUnits;
+    if (here >= S::kUnits) {  // without tests between them, units overlap
+      multiply_units(S::kUnits);
+    } else {
+      multiply_units(here);
+    }
+    ring.refill({next.from}, next.bytes());
+    next.next();
+    --left;
+    if (++stage == stages || left == 0) {
+      add_lanes<L>(y[0][0], lane);
+      if (lane % 4 == 0) {
+        sums.partial[warp + tile][lane / 4] = y[0][0][0];
+        sums.partial[warp + tile][lane / 4 + 8] = y[0][0][2];
+      }
+      if (begins) sums.spans[tile].x = warp;
+      if (stage == stages) sums.spans[tile].y = warp;
+      y[0][0][0] = y[0][0][2] = 0;
+      stage = 0, ++tile;
+      begins = true;
+    }
+  }
+  __syncthreads();
+
+  for (int i = static_cast<int>(threadIdx.x); i < rows; i += static_cast<int>(blockDim.x)) {
+    int row;
+    const Target& t = row_of(i, row);
+    if (row >= t.rows) continue;
+    const Finish f = i < static_cast<int>(blockDim.x) ? ahead : read_finish(p, t, act, pair, row);
+    store_sum<L>(p, t, pair, row, sums.of<L>(i / kTileRows, i % kTileRows), f);
+  }
+}
+
+template <typename L>
+void launch_row(cudaStream_t stream, const ProductArgs& p, int pairs) {
+  constexpr auto kKernel = row_kernel<L>;
+  const int tiles = p.target[p.targets - 1].tiles_end, room = (multiprocessors() + pairs - 1) / pairs,
+            blocks = tiles < room ? tiles : room, least = tiles / blocks,
+            acts = p.units * (L::kUnit / 128) * RowActs<L>::kChunkBytes;
+  const auto shared = [&](int warps) { return warps * RowRing<L>::kBytes + acts + RowSums::bytes(warps, least + 1); };
+  int warps = kRowWarps;
+  while (warps > 1 && shared(warps) > most_shared_memory()) warps /= 2;
+  static const cudaError_t ready =
+      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_memory());
+  check_launch(ready, "matvec");
+  launch("matvec", kKernel, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(pairs)),
+         static_cast<unsigned>(warps * 32), static_cast<size_t>(shared(warps)), stream, p, least);
+}
+
+}  // namespace tern::cuda
