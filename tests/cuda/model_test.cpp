@@ -2,12 +2,14 @@
 // a second run and another cut of the batch change nothing.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/ref/ref_backend.h"
 #include "cuda/gpu.h"
+#include "engine/runner.h"
 #include "goldens/score.h"
 
 namespace tern {
@@ -97,6 +99,27 @@ TEST_P(CudaModel, ChoosesTheCpusTokens) {
   std::printf("%-8s 100 greedy tokens of the CPU: mean KL %.2e, worst %.2e, %d choices differ\n", GetParam().name,
               differences.mean_kl(), differences.worst_kl, others);
   EXPECT_LE(differences.mean_kl(), 1e-3);
+}
+
+TEST_P(CudaModel, HiddenStatesAreTheCpus) {
+  const std::vector<int32_t> tokens = prompt();
+  const auto hidden = [&](GoldenModel& m) {
+    Runner runner(m.plan, *m.backend, {.context = 512, .rows = 512});
+    Sequence sequence = runner.start();
+    const Slice slice{.sequence = &sequence, .tokens = tokens, .outputs = Outputs::kAll};
+    const auto states = runner.run_hidden({&slice, 1});
+    return std::vector<float>(states.begin(), states.end());
+  };
+  const std::vector<float> got = hidden(*cuda()), wanted = hidden(*test::load(path, make_cpu_backend()));
+  ASSERT_EQ(got.size(), wanted.size());
+  double dot = 0, a = 0, b = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const auto x = static_cast<double>(got[i]), y = static_cast<double>(wanted[i]);
+    dot += x * y;
+    a += x * x;
+    b += y * y;
+  }
+  EXPECT_GT(dot / std::sqrt(a * b), 0.999);
 }
 
 TEST_P(CudaModel, AGraphGivesTheBitsOfItsLaunches) {
