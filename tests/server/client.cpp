@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 
 namespace tern::test {
 
@@ -49,6 +50,7 @@ void Client::close_sending() {
 void Client::send(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;  // the server may have hung up already: its answer tells
     bytes.remove_prefix(static_cast<size_t>(n));
   }
@@ -56,7 +58,10 @@ void Client::send(std::string_view bytes) {
 
 bool Client::fill() {
   char piece[16384];
-  const ssize_t n = ::recv(fd_, piece, sizeof piece, 0);
+  ssize_t n = 0;
+  do {
+    n = ::recv(fd_, piece, sizeof piece, 0);
+  } while (n < 0 && errno == EINTR);  // the process was stopped and goes on
   EXPECT_FALSE(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) << "nothing came for a minute";
   if (n > 0) buffer_.append(piece, static_cast<size_t>(n));
   return n > 0;

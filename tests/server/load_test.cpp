@@ -65,7 +65,10 @@ std::string streamed_text(std::string_view stream) {
 ServerOptions options() {
   ServerOptions options;
   options.http.port = 0;
-  options.http.limits.body_bytes = kMostBody;
+  HttpLimits& limits = options.http.limits;
+  limits.body_bytes = kMostBody;
+  // A machine that stands still for a while is nobody's fault; http_test.cpp looks at slow clients.
+  limits.header_time = limits.body_time = limits.idle_time = limits.stall_time = std::chrono::minutes(10);
   // So many that none is dropped between the leaving of a client and its coming back.
   options.streams.streams = 4 * kClients;
   options.models.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
@@ -273,7 +276,10 @@ class Crowd {
   }
   /// Reads to the end of a stream that may have been cut short.
   void leave_rest(Client& client, const Question& question, const std::string& first) {
-    const std::string text = streamed_text(first + client.read_until("0\r\n\r\n"));
+    std::string text = streamed_text(first + client.read_until("0\r\n\r\n"));
+    // Half a character is shown as U+FFFD at the end.
+    constexpr std::string_view kHalf = "\xEF\xBF\xBD";
+    if (!question.text.starts_with(text) && text.ends_with(kHalf)) text.resize(text.size() - kHalf.size());
     EXPECT_TRUE(question.text.starts_with(text)) << text << "\nis no beginning of " << question.text;
   }
 
