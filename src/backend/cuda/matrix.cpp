@@ -83,7 +83,7 @@ Parts parts(const Prepared& p) {
   };
   ActView v;
   v.q_stride = q_stride;
-  v.stride = round_up(p.capacity, int64_t{8});
+  v.stride = p.capacity > kMatvecRows ? round_up(p.capacity, int64_t{kActTile}) : p.capacity;
   const int64_t scale_columns = p.rule == Activation::kI8x32 ? 32 : 128;
   v.q = reinterpret_cast<const int8_t*>(take(v.stride * q_stride));
   v.scales = reinterpret_cast<const float*>(take((v.stride * q_stride / scale_columns + kMostActs) * 4));

@@ -71,7 +71,8 @@ struct GemmCopy {
   __device__ __forceinline__ void start(GemmStage<L>& to, int chunk, int tid) const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      copy_async16(to.q + (tid / 8 + i * kThreads / 8) * kGemmStride + tid % 8 * 16, q[i] + chunk * 1024, true);
+      copy_async16(to.q + (tid / 8 + i * kThreads / 8) * kGemmStride + tid % 8 * 16, q[i] + chunk * kActChunkBytes,
+                   true);
     }
     if (tid >= kGemmActs) return;
     if constexpr (L::kAct32) {

@@ -16,7 +16,7 @@ constexpr int kMatvecRows = 32;
 constexpr int kActTile = 64;
 
 /// A Prepared, taken apart. Chunks are 128 columns; padding up to q_stride is zeros. Up to kMatvecRows rows it is in
-/// row order, q as lanes want it; beyond that in tile order: eight rows together, chunk after chunk.
+/// row order, q as lanes want it; beyond that in tile order: kActTile rows together, chunk after chunk.
 struct ActView {
   const int8_t* q = nullptr;  // row order: [rows][q_stride], columns of a chunk at act_position; tile order: act_piece
   int64_t q_stride = 0;
@@ -31,10 +31,13 @@ __host__ __device__ constexpr int act_position(int c) {
   return c % 16 / 4 * 32 + c / 32 * 8 + c % 32 / 16 * 4 + c % 4;
 }
 
-/// Tile order: where the 16 bytes `piece` of chunk `chunk` of a row stand. Pieces are exchanged within eight rows,
-/// which puts them into different banks of shared memory and is what warpgroup products want.
+/// Tile order: where the 16 bytes `piece` of chunk `chunk` of a row stand. A chunk of kActTile rows is in one piece,
+/// kActChunkBytes. Pieces are exchanged within eight rows, which puts them into different banks of shared memory and is
+/// what warpgroup products want.
+constexpr int kActChunkBytes = kActTile * 128;
 __host__ __device__ constexpr int64_t act_piece(int64_t row, int64_t chunk, int piece, int64_t q_stride) {
-  return row / 8 * 8 * q_stride + chunk * 1024 + row % 8 * 128 + (piece ^ static_cast<int>(row % 8)) * 16;
+  return row / kActTile * kActTile * q_stride + chunk * kActChunkBytes + row % kActTile * 128 +
+         (piece ^ static_cast<int>(row % 8)) * 16;
 }
 
 /// One weight of a launch and where its product goes.

@@ -43,16 +43,18 @@ __device__ __forceinline__ void fold_part(const float (&row_scales)[2], const fl
 template <typename Stage>
 __device__ __forceinline__ void feed_stages(const ProductArgs& p, Stage* stages, uint64_t* full, uint64_t* empty,
                                             int first, int chunks) {
-  const int groups = (p.rows + 7) / 8;
+  const int tiles = (p.rows + kActTile - 1) / kActTile;
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int slot = chunk % kWgmmaStages;
     Stage& stage = stages[slot];
     wait_barrier(&empty[slot], (chunk / kWgmmaStages + 1) % 2);
     expect_bytes(&full[slot], sizeof stage.q + sizeof stage.scales);
 #pragma unroll
-    for (int g = 0; g < Stage::kActs / 8; ++g) {  // rows that do not exist repeat others; their sums go nowhere
-      const int group = min(first / 8 + g, groups - 1);
-      copy_bulk(stage.q + g * 1024, p.x.q + group * 8 * p.x.q_stride + chunk * 1024, 1024, &full[slot]);
+    for (int g = 0; g < Stage::kActs / kActTile; ++g) {  // tiles that do not exist repeat others; their sums go nowhere
+      const int tile = min(first / kActTile + g, tiles - 1);
+      copy_bulk(stage.q + g * kActChunkBytes,
+                p.x.q + tile * kActTile * p.x.q_stride + static_cast<int64_t>(chunk) * kActChunkBytes, kActChunkBytes,
+                &full[slot]);
     }
     copy_bulk(stage.scales, p.x.scales + chunk * p.x.stride + first, sizeof stage.scales, &full[slot]);
   }
