@@ -287,7 +287,7 @@ int measure_server(const Flags& flags) {
   bench.print();
   if (flags.receipt.empty()) return 0;
   const measure::Host host = measure::this_host();
-  Json out{{"commit", measure::build_commit()},
+  Json out{{"bench_commit", measure::build_commit()},  // a server may be of another
            {"time", measure::now_utc()},
            {"host",
             {{"cpu", host.cpu},
