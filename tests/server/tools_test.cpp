@@ -40,10 +40,12 @@ class Qwen35 : public ::testing::Test {
   static inline std::unique_ptr<ModelServer> server_;
 };
 
-const Json kWeather = Json::parse(R"({"type": "function", "function": {"name": "get_weather", "parameters": {
+const Json kWeather = Json::parse(
+    R"({"type": "function", "function": {"name": "get_weather", "description": "The weather", "parameters": {
   "type": "object", "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]},
   "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["city", "days"]}}})");
-const Json kTime = Json::parse(R"({"type": "function", "function": {"name": "get_time", "parameters": {
+const Json kTime =
+    Json::parse(R"({"type": "function", "function": {"name": "get_time", "description": "The time", "parameters": {
   "type": "object", "properties": {}}}})");
 
 Json with_tools(std::string_view text, int max_tokens = 200) {
@@ -332,7 +334,7 @@ TEST_F(Qwen35, AnthropicGetsThoughtsAndCallsAsBlocks) {
 TEST(Tools, AForcedCallComesInEverySyntax) {
   for (const char* model :
        {"Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct", "mistralai-Mistral-Nemo-Instruct-2407",
-        "deepseek-ai-DeepSeek-V3.1", "google-gemma-2-2b-it"}) {
+        "deepseek-ai-DeepSeek-V3.1", "openai-gpt-oss-120b", "google-gemma-2-2b-it"}) {
     SCOPED_TRACE(model);
     const auto server = disguised(model);
     Json body = with_tools("Hello.");
@@ -345,6 +347,29 @@ TEST(Tools, AForcedCallComesInEverySyntax) {
     EXPECT_EQ(reason_of(answer), "tool_calls");
     EXPECT_TRUE(message_of(answer).at("content").is_null()) << answer;
   }
+}
+
+TEST(Thoughts, OfChannelsComeBeforeAFormatAndACall) {
+  const auto server = disguised("openai-gpt-oss-120b");
+  Json body = with_tools("Hello.", 300);
+  body["thinking_budget"] = 6;
+  body["parallel_tool_calls"] = false;
+  body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  const Json call = server->json("/v1/chat/completions", body);
+  ASSERT_TRUE(message_of(call).contains("tool_calls")) << call;
+  expect_weather(message_of(call).at("tool_calls").at(0));
+  EXPECT_FALSE(message_of(call).at("reasoning_content").get<std::string>().empty()) << call;
+
+  Json word = chat("Hello.", 300);
+  word["thinking_budget"] = 6;
+  word["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", {{"enum", {"noun", "verb"}}}}}}};
+  const Json answer = server->json("/v1/chat/completions", word);
+  const Json& content = message_of(answer).at("content");
+  EXPECT_TRUE(content == "\"noun\"" || content == "\"verb\"") << answer;
+  EXPECT_FALSE(message_of(answer).at("reasoning_content").get<std::string>().empty()) << answer;
+  word["enable_thinking"] = false;
+  const Json plain = server->json("/v1/chat/completions", word);
+  EXPECT_FALSE(message_of(plain).contains("reasoning_content")) << plain;
 }
 
 TEST(Thoughts, AreOffWhereTheTemplateAlwaysOpensThem) {
