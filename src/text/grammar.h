@@ -20,8 +20,6 @@ class Grammar {
   /// The JSON documents that `schema` describes. kUnsupported naming the keyword (with its path) that cannot be
   /// enforced; kInvalidArgument when it is no schema. An empty object is any JSON value.
   static std::shared_ptr<const Grammar> from_json_schema(const nlohmann::ordered_json& schema);
-  /// Any JSON object.
-  static std::shared_ptr<const Grammar> json_object();
 
   struct Rules;
   const Rules& rules() const noexcept { return *rules_; }

@@ -435,9 +435,4 @@ std::shared_ptr<const Grammar> Grammar::from_json_schema(const Json& schema) {
   return from_gbnf(gbnf_of_schema(schema));
 }
 
-std::shared_ptr<const Grammar> Grammar::json_object() {
-  static const std::shared_ptr<const Grammar> any = from_json_schema({{"type", "object"}});
-  return any;
-}
-
 }  // namespace tern::text

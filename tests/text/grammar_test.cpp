@@ -509,10 +509,11 @@ TEST(JsonSchema, RandomAnswersParseAndFit) {
 }
 
 TEST(JsonSchema, RandomTextsOfAnyObjectParse) {
+  const GrammarPtr any = Grammar::from_json_schema({{"type", "object"}});
   std::mt19937 random(5);
   int whole = 0;
   for (int i = 0; i < 80; ++i) {
-    const auto text = random_text(Grammar::json_object(), random, 400);
+    const auto text = random_text(any, random, 400);
     if (!text) continue;
     ++whole;
     EXPECT_TRUE(Json::parse(*text, nullptr, false).is_object()) << *text;
