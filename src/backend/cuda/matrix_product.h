@@ -177,7 +177,8 @@ __device__ __forceinline__ float finish(float sum, float row_multiplier, float t
   if constexpr (L::Scales::kFold == Fold::kWhole) {
     v = __int2float_rn(-__float_as_int(sum) >> L::Codes::kWholeShift);
   }
-  v = __fmul_rn(__fdiv_rn(v, row_multiplier), tensor_scale);
+  if (row_multiplier != 1.0f) v = __fdiv_rn(v, row_multiplier);
+  v = __fmul_rn(v, tensor_scale);
   return __fadd_rn(__fmul_rn(v, scale), bias);
 }
 

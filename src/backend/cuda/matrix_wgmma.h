@@ -61,6 +61,36 @@ __device__ __forceinline__ void feed_stages(const ProductArgs& p, Stage* stages,
 }
 #endif
 
+#ifdef TERN_WGMMA
+/// The sums of rows `row` and `row` + 8 and of activations `act`, `act` + 1, then those 8, 16 ... further, as the
+/// product.
+template <typename L, int kN>
+__device__ __forceinline__ void store_part(const ProductArgs& p, const Target& target, int row, int act,
+                                           const float (&sums)[kN][4]) {
+  const auto exists = [&](int n, int e) { return row + e / 2 * 8 < target.rows && act + n * 8 + e % 2 < p.rows; };
+  const int64_t origin = static_cast<int64_t>(act) * target.rows + row;
+  const auto at = [&](int n, int e) { return origin + static_cast<int64_t>(n * 8 + e % 2) * target.rows + e / 2 * 8; };
+  float add[kN][4] = {};
+  if (target.add) {  // all of them on their way together
+#pragma unroll
+    for (int i = 0; i < kN * 4; ++i) {
+      if (exists(i / 4, i % 4)) add[i / 4][i % 4] = target.add[at(i / 4, i % 4)];
+    }
+  }
+  float bias[2] = {};
+  for (int half = 0; target.bias && half < 2; ++half)
+    bias[half] = exists(0, half * 2) ? target.bias[row + half * 8] : 0;
+#pragma unroll
+  for (int i = 0; i < kN * 4; ++i) {
+    const int n = i / 4, e = i % 4;
+    if (!exists(n, e)) continue;
+    const float multiplier = p.x.multipliers ? p.x.multipliers[act + n * 8 + e % 2] : 1.0f;
+    target.out[at(n, e)] =
+        finish<L>(sums[n][e], multiplier, target.tensor_scale, target.scale, bias[e / 2]) + add[n][e];
+  }
+}
+#endif
+
 /// Blocks: x: kGroups * 64 weight rows of a target; y: the stage's activation rows. The last warpgroup only copies, and
 /// leaves its registers to the others.
 template <typename L, int kPartActs, int kParts, int kGroups>
@@ -152,15 +182,14 @@ __global__ void __launch_bounds__(kGroups * 128 + 128, 1) wgmma_kernel(const __g
   wgmma_wait<0>();
   if constexpr (!kWhole) fold_part(row_scales, act_scales, lane, c[1], y[1]);
   wait_for_previous_kernel();  // `add` and the multipliers are other kernels'
+  const int row = tile * kTileRows + lane / 4;
 #pragma unroll
-  for (int i = 0; i < kParts * kN * 4; ++i) {
-    const int e = i % 4, row = tile * kTileRows + lane / 4 + e / 2 * 8, act = first + i / 4 * 8 + lane % 4 * 2 + e % 2;
-    if (row >= target.rows || act >= p.rows) continue;
-    const float sum = kWhole ? __int_as_float((&c[0][0][0])[i]) : (&y[0][0][0])[i];
-    const int64_t to = static_cast<int64_t>(act) * target.rows + row;
-    target.out[to] = finish<L>(sum, p.x.multipliers ? p.x.multipliers[act] : 1.0f, target.tensor_scale, target.scale,
-                               target.bias ? target.bias[row] : 0.0f) +
-                     (target.add ? target.add[to] : 0.0f);
+  for (int part = 0; part < kParts; ++part) {
+    if constexpr (kWhole) {
+#pragma unroll
+      for (int i = 0; i < kN * 4; ++i) (&y[part][0][0])[i] = __int_as_float((&c[part][0][0])[i]);
+    }
+    store_part<L>(p, target, row, first + part * kPartActs + lane % 4 * 2, y[part]);
   }
 #endif
 }
