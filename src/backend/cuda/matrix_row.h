@@ -134,6 +134,17 @@ struct RowSums {
   __device__ RowSums(uint8_t* memory, int warps, int tiles)
       : partial(reinterpret_cast<float (*)[kTileRows]>(memory)),
         spans(reinterpret_cast<int2*>(partial + warps + tiles)) {}
+  /// The sums of a warp's part of a tile, which begins, ends, both or neither of it.
+  template <typename L>
+  __device__ __forceinline__ void leave(int warp, int tile, int lane, float (&y)[4], bool begins, bool ends) const {
+    add_lanes<L>(y, lane);
+    if (lane % 4 == 0) {
+      partial[warp + tile][lane / 4] = y[0];
+      partial[warp + tile][lane / 4 + 8] = y[2];
+    }
+    if (begins) spans[tile].x = warp;
+    if (ends) spans[tile].y = warp;
+  }
   static int bytes(int warps, int tiles) { return (warps + tiles) * kTileRows * 4 + tiles * 8; }
   template <typename L>
   __device__ __forceinline__ float of(int tile, int row) const {
@@ -213,13 +224,7 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
     next.next();
     --left;
     if (++stage == stages || left == 0) {
-      add_lanes<L>(y[0][0], lane);
-      if (lane % 4 == 0) {
-        sums.partial[warp + tile][lane / 4] = y[0][0][0];
-        sums.partial[warp + tile][lane / 4 + 8] = y[0][0][2];
-      }
-      if (begins) sums.spans[tile].x = warp;
-      if (stage == stages) sums.spans[tile].y = warp;
+      sums.leave<L>(warp, tile, lane, y[0][0], begins, stage == stages);
       y[0][0][0] = y[0][0][2] = 0;
       stage = 0, ++tile;
       begins = true;
