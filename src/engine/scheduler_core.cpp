@@ -233,7 +233,8 @@ void SchedulerCore::grant_rows(int32_t decodes) {
     if (!task->decodes) reading.push_back(task.get());
   if (reading.empty()) return;
   int32_t rows = runner_.limits().rows - decodes;
-  if (decodes > 0) rows = std::min(rows, pace_.rows(std::max(1, limits_.chunk)));
+  if (decodes > 0)
+    rows = std::min(rows, pace_.rows(std::max(1, limits_.chunk), static_cast<int32_t>(reading.size()), decodes));
   int32_t half = reading.size() > 1 ? (rows + 1) / 2 : rows;
   rows -= half;
   grant(*reading.front(), half);

@@ -368,6 +368,8 @@ TEST(Scheduler, APaceOfASmallModelReadsWhatNobodyNotices) {
     pace.observe(1, 20, 0.001 + 20 * 0.0002);
   }
   EXPECT_NEAR(pace.rows(256), (PrefillPace::kUnnoticed - 0.001) / 0.0002, 1);
+  EXPECT_NEAR(pace.rows(256, 7, 1), 7 * (PrefillPace::kUnnoticed - 0.001) / 0.0002, 1);
+  EXPECT_EQ(pace.rows(256, 1, 7), pace.rows(256));
 }
 
 /// A model that a Scheduler can share.
