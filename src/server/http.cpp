@@ -1,5 +1,6 @@
 #include "server/http.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace tern::server {
@@ -35,6 +36,12 @@ std::string percent_decoded(std::string_view text) {
     }
   }
   return out;
+}
+
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
 }
 
 }  // namespace tern::server

@@ -75,5 +75,7 @@ using Handler = std::function<Reply(HttpRequest&)>;
 
 /// "%20" and the like; '+' stays. Bytes that are no escape stay as they are.
 std::string percent_decoded(std::string_view text);
+/// With '?' for control characters, so that a decoded path stays one line of a log and says nothing to a terminal.
+std::string one_line(std::string text);
 
 }  // namespace tern::server

@@ -293,7 +293,9 @@ asio::awaitable<std::optional<HttpRequest>> Session::read_request() {
   auto& message = parser.get();
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const std::string_view target(message.target());
+  std::string_view target(message.target());
+  if (target.starts_with("http://") || target.starts_with("https://"))  // as clients write it for a proxy
+    target.remove_prefix(std::min(target.find('/', target.find("://") + 3), target.size()));
   const size_t query = std::min(target.find('?'), target.size());
   request.path = percent_decoded(target.substr(0, query));
   request.parameters = target.substr(std::min(target.size(), query + 1));
@@ -368,7 +370,7 @@ asio::awaitable<bool> Session::answer(HttpRequest request) {
                            : co_await answer_late(reply, head_only);
   }
   if (shared_->answered) shared_->answered(reply.head.status);
-  spdlog::info("{} {} {} {:.1f} ms{}", request.method, request.path, reply.head.status,
+  spdlog::info("{} {} {} {:.1f} ms{}", request.method, one_line(request.path), reply.head.status,
                std::chrono::duration<double, std::milli>(Clock::now() - began).count(), go_on ? "" : ", closed");
   co_return go_on&& keep_;
 }

@@ -104,6 +104,11 @@ TEST(Http, OneConnectionServesManyRequests) {
   }
 }
 
+TEST(Http, ATargetMayBeWrittenAsForAProxy) {
+  Fixture f;
+  EXPECT_EQ(test::ask(f.port(), "GET", "http://127.0.0.1:1/a?x=1").body, "GET /a?x=1 ");
+}
+
 TEST(Http, PipelinedRequestsAreAnsweredInOrder) {
   Fixture f;
   Client client(f.port());
@@ -354,6 +359,10 @@ TEST(HttpRequest, ParametersAndPathsAreDecoded) {
   EXPECT_EQ(request.parameter("c"), "%zz");
   EXPECT_EQ(request.parameter("d"), "");
   EXPECT_EQ(percent_decoded("%41%4"), "A%4");
+}
+
+TEST(HttpRequest, APathCannotWriteALineOfItsOwnToTheLog) {
+  EXPECT_EQ(one_line(percent_decoded("/a%0Ainfo:%20fake%1b[31m%7f%00%c3%a9")), "/a?info: fake?[31m??\xc3\xa9");
 }
 
 }  // namespace
