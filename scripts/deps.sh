@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need: Debian packages, then the pinned npm packages the tests compare with.
-# Quick when everything is there. `scripts/deps.sh build` leaves out what only the tests need; `scripts/deps.sh agent`
-# adds the coding agent that serve.client_pi runs, and its Node.js (350 MB).
+# Quick when everything is there. `scripts/deps.sh build` leaves out what only the tests need. The coding agent of
+# tests/npm/pi is 350 MB, 185 of them the Node.js it needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,6 +32,8 @@ install_npm() {  # FOLDER
   npm ci --prefix "$1" --no-audit --no-fund --loglevel=error
   cp "$1/package-lock.json" "$1/node_modules/.installed"
 }
-[ "${1:-all}" = build ] || install_npm tests/npm
-[ "${1:-all}" != agent ] || install_npm tests/npm/pi
-[ "${1:-all}" = build ] || tests/npm/chat_templates.sh
+if [ "${1:-all}" != build ]; then
+  install_npm tests/npm
+  install_npm tests/npm/pi
+  tests/npm/chat_templates.sh
+fi
