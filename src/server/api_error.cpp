@@ -31,6 +31,12 @@ ApiError of_engine(const Error& error) {
 
 }  // namespace
 
+std::string json_reason(const Json::exception& error) {
+  const std::string what = error.what();
+  const size_t end = what.find("] ");
+  return end == what.npos ? what : what.substr(end + 2);
+}
+
 ApiError bad_request(std::string param, const std::string& message) {
   return {400, kInvalid, message, std::move(param)};
 }
@@ -47,7 +53,7 @@ ApiError current_error() noexcept {
   } catch (const Error& error) {
     return of_engine(error);
   } catch (const Json::exception& error) {  // a member that is of another type than every client sends
-    return {400, kInvalid, std::string("a field has the wrong type: ") + error.what()};
+    return {400, kInvalid, "a field has the wrong type: " + json_reason(error)};
   } catch (const std::bad_alloc&) {
     return {503, "unavailable_error", "not enough memory for this request"};
   } catch (const std::exception& error) {

@@ -30,6 +30,9 @@ struct ApiError : std::runtime_error {
 /// 400 about one parameter (or none when it is empty).
 ApiError bad_request(std::string param, const std::string& message);
 
+/// What the JSON library says of its failure, without the number it gives it ("[json.exception.parse_error.101] ...").
+std::string json_reason(const Json::exception& error);
+
 /// What the exception being handled means to a client. Of the world's failures the message is told, of others only that
 /// something failed.
 ApiError current_error() noexcept;

@@ -48,10 +48,7 @@ Json parse_json(std::string_view text) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    const std::string_view what = error.what();
-    const size_t end = what.find("] ");
-    throw bad_request("", fmt::format("the body is no JSON: {}", end == what.npos ? what : what.substr(end + 2)));
+    throw bad_request("", "the body is no JSON: " + json_reason(error));
   }
 }
 
