@@ -21,6 +21,10 @@ std::string Router::methods(std::string_view path) const {
 ErrorEnvelope Router::envelope(std::string_view path) const {
   for (const Route& route : routes_)
     if (route.matches(path)) return route.envelope;
+  // Of what is not here, the words of its neighbours: who asks for /api/pull speaks as /api/chat does.
+  const std::string_view folder = path.substr(0, path.find('/', 1) + 1);
+  for (const Route& route : routes_)
+    if (!folder.empty() && route.path.starts_with(folder)) return route.envelope;
   return openai_error;
 }
 
@@ -37,7 +41,8 @@ Reply Router::operator()(HttpRequest& request) const noexcept {
   }
   const std::string allowed = methods(request.path);
   if (allowed.empty())
-    return error_response({404, "not_found_error", fmt::format("there is no {}", request.path)}, openai_error);
+    return error_response({404, "not_found_error", fmt::format("there is no {}", request.path)},
+                          envelope(request.path));
   HttpResponse response = error_response(
       {405, "invalid_request_error", fmt::format("{} takes {}, not {}", request.path, allowed, request.method)},
       envelope(request.path));

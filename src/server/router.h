@@ -12,7 +12,7 @@ class Router {
  public:
   /// `path` may end in "/{id}", which stands for one or more segments. Handlers may throw.
   void add(std::string method, std::string path, Handler handler, ErrorEnvelope errors = openai_error);
-  /// 404 and 405 are told in OpenAI's envelope where no route knows better. HEAD is answered as GET.
+  /// 404 and 405 are told in the envelope of the routes around a path, else in OpenAI's. HEAD is answered as GET.
   Reply operator()(HttpRequest& request) const noexcept;
   /// The methods of a path, for preflight and 405: "GET, POST"; empty when there is no such path.
   std::string methods(std::string_view path) const;
