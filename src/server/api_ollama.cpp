@@ -197,6 +197,10 @@ Reply change_model(const Services& services, Body& body, Route route) {
   std::string name = ollama_name(services, body);
   if (name.empty()) name = services.models.find("")->name;
   const bool unload = keeps_nothing(body);
+  // Of a question, which is not asked. What is none of a question's is a slip of the pen, and not a wish to load.
+  body.ignore({"messages", "prompt", "stream", "options", "format", "grammar", "tools", "think", "system", "template",
+               "suffix", "images", "context", "raw", "truncate", "shift", "logprobs", "top_logprobs"});
+  body.refuse_rest();
   if (unload) {
     services.models.unload(name);
   } else {

@@ -170,6 +170,9 @@ TEST_F(OllamaApi, ARequestWithoutAQuestionIsAboutTheModel) {
   Json loaded = server().json("/api/generate", {{"model", "demo"}});
   EXPECT_EQ(loaded.at("done_reason"), "load");
   EXPECT_EQ(loaded.at("response"), "");
+  const Answer slip = server().post("/api/chat", {{"model", "demo"}, {"mesages", question().at("messages")}});
+  EXPECT_EQ(slip.status, 400) << "an empty answer would hide that nothing was asked: " << slip.body;
+  EXPECT_NE(slip.body.find("mesages"), std::string::npos) << slip.body;
   const Answer unknown = server().post("/api/generate", {{"model", "another"}, {"keep_alive", 0}});
   EXPECT_EQ(unknown.status, 404) << unknown.body;
   EXPECT_EQ(server().json("/api/chat", {{"model", "demo"}, {"keep_alive", 0}}).at("done_reason"), "unload");
@@ -185,6 +188,7 @@ TEST_F(OllamaApi, ClientsFindOutWhoAnswers) {
   EXPECT_FALSE(Json::parse(server().get("/api/version").body).at("version").get<std::string>().empty());
   const Json tag = Json::parse(server().get("/api/tags").body).at("models").at(0);
   EXPECT_EQ(tag.at("name"), "demo");
+  EXPECT_TRUE(Json::parse(server().get("/api/nothing").body).at("error").is_string()) << "in Ollama's envelope";
   EXPECT_EQ(tag.at("digest").get<std::string>().size(), 64u);
   EXPECT_EQ(tag.at("details").at("quantization_level"), "PTQ1_0");
 }
