@@ -68,7 +68,7 @@ class Reader final : public Source {
   Piece next() override {
     const std::lock_guard lock(recording_->mutex);
     Piece piece;
-    if (last_ + 1 < recording_->first()) {  // it was too slow, and what it had not read is gone
+    if (last_ < recording_->first() - 1) {  // it was too slow, and what it had not read is gone
       piece.bytes = sse(openai_error({410, "gone_error", "the stream has moved on beyond what is kept of it"}));
       piece.end = true;
       return piece;
@@ -226,7 +226,7 @@ Reply Streams::resume(const std::string& id, uint64_t last) {
   const auto recording = impl_->find(id);
   {
     const std::lock_guard lock(recording->mutex);
-    if (last + 1 < recording->first())
+    if (last < recording->first() - 1)
       throw ApiError(
           410, "gone_error",
           fmt::format("of the stream '{}' events from {} on are kept, not from {}", id, recording->first(), last + 1));
