@@ -55,7 +55,10 @@ void Sampler::penalize(std::span<const float> logits) {
   for (size_t id = 0; id < logits.size(); ++id)
     if (std::isfinite(logits[id])) candidates_.push_back({static_cast<int32_t>(id), logits[id]});
   if (candidates_.empty())
-    fail(ErrorCode::kInvalidArgument, "none of {} logits is a finite number: the model computed nonsense",
+    fail(ErrorCode::kInvalidArgument,
+         "none of {} tokens may come next: either the biases and the grammar of the request leave none, or no logit is "
+         "a "
+         "finite number and the model computed nonsense",
          logits.size());
   if (recent_.empty()) return;
   std::unordered_map<int32_t, int32_t> seen;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <random>
 
 #include "base/error.h"
 #include "engine/sampler_settings.h"
@@ -154,7 +155,8 @@ Reply completion(const Services& services, HttpRequest& http) {
                           .progress = options.return_progress,
                           .settings = settings_json(options.request.sampling)};
   wishes.settings["n_predict"] = options.request.max_tokens;
-  wishes.settings["seed"] = options.seed.value_or(0);
+  if (!options.seed) options.seed = std::random_device{}();  // here, so that it can be told
+  wishes.settings["seed"] = *options.seed;
   body.neutral("n_keep", 0);
   body.neutral("min_keep", 0);
   body.neutral("post_sampling_probs", false);

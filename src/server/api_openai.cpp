@@ -63,9 +63,8 @@ Json progress_json(const PromptProgress& progress) {
 }
 
 struct Wishes {
-  bool stream, include_usage, timings_per_token;
-  explicit Wishes(const GenerationOptions& options)
-      : stream(options.stream), include_usage(options.include_usage), timings_per_token(options.timings_per_token) {}
+  bool stream, include_usage;
+  explicit Wishes(const GenerationOptions& options) : stream(options.stream), include_usage(options.include_usage) {}
 };
 
 /// What chat and completions share: the frame of chunks and of whole answers.

@@ -104,7 +104,7 @@ void put_text_and_reasoning(Body& body, Json& chat) {
   if (const Json* text = body.object("text"); text && text->contains("format")) {
     Json format = (*text)["format"];
     if (format.is_object() && format.value("type", Json()) == "json_schema")
-      format = {{"type", "json_schema"}, {"json_schema", {{"schema", format.value("schema", Json::object())}}}};
+      format = {{"type", "json_schema"}, {"schema", format.value("schema", Json())}};
     chat["response_format"] = std::move(format);
   }
   if (const Json* reasoning = body.object("reasoning"); reasoning && reasoning->contains("effort"))

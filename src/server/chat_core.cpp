@@ -119,10 +119,11 @@ Json checked_tools(const Json& tools) {
   for (const Json& tool : tools) {
     const bool function = tool.is_object() && tool.value("type", "function") == "function" &&
                           tool.contains("function") && tool["function"].is_object() &&
-                          tool["function"].contains("name") && tool["function"]["name"].is_string();
+                          tool["function"].contains("name") && tool["function"]["name"].is_string() &&
+                          tool["function"]["name"] != "";
     if (!function)
-      throw bad_request("tools",
-                        R"(a tool must be {"type": "function", "function": {"name": ...}}: tern calls no others)");
+      throw bad_request(
+          "tools", R"(each of 'tools' must be {"type": "function", "function": {"name": ...}}: tern calls no others)");
   }
   return tools.empty() ? Json(nullptr) : tools;
 }

@@ -19,8 +19,8 @@ struct GenerationOptions {
   std::optional<uint64_t> seed{};
   std::string grammar_text{};  // of request.grammar, in GBNF
   bool own_grammar = false;    // it came as GBNF, not as a format of JSON
-  int64_t context = 0;  // where the answer ends, counted with its prompt; 0: max_tokens alone says
-  bool stream = false, include_usage = false, timings_per_token = false, return_progress = false;
+  int64_t context = 0;         // where the answer ends, counted with its prompt; 0: max_tokens alone says
+  bool stream = false, include_usage = false, return_progress = false;
 };
 
 struct ChatRequest {

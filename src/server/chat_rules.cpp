@@ -36,6 +36,8 @@ std::shared_ptr<const text::Grammar> grammar_of(const ServedModel& model, const 
   const ToolSyntax syntax = model.reply_format.tools;
   const text::Tokenizer& tokenizer = model.tokenizer();
   const GenerationOptions& options = request.options;
+  if (forced(request) && options.own_grammar)
+    throw bad_request("grammar", "'grammar' and a 'tool_choice' that asks for a call cannot both hold: leave one out");
   const auto calls = [&] {
     const Json tools = callable(request);
     return text::gbnf_of_calls(text::syntax_of_forced_calls(syntax), tools, request.parallel_calls, tokenizer);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "engine/sampler_settings.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kMostChoices = 16, kMostStops = 64;
 constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr double kMostBias = 1e6;  // far beyond any logit, and far from overflowing one
 
 /// "--repeat-penalty,--x" -> the names a client may use: "repeat_penalty", "x".
 std::vector<std::string> field_names(const SamplerSetting& setting) {
@@ -59,8 +61,12 @@ int32_t token_of(const std::string& text, const text::Tokenizer& tokenizer, cons
 
 float bias_of(const Json& value) {
   if (value.is_boolean() && !value.get<bool>()) return -std::numeric_limits<float>::infinity();
-  if (!value.is_number()) throw bad_request("logit_bias", "a bias must be a number, or false to ban the token");
-  return value.get<float>();
+  const double bias = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+  if (!(std::abs(bias) <= kMostBias))
+    throw bad_request("logit_bias", fmt::format("a bias must be a number within -{0}..{0}, or false to ban the token: "
+                                                "it is {1}",
+                                                kMostBias, value.dump()));
+  return static_cast<float>(bias);
 }
 
 /// OpenAI's {"id": bias}, or llama.cpp's [[id or text, bias or false], ...].
@@ -113,7 +119,8 @@ void read_grammar(Body& body, GenerationOptions& options) {
       (*format)["json_schema"].contains("schema"))
     schema = &(*format)["json_schema"]["schema"];
   if (type == "json_object" || type == "json_schema") {
-    if (type == "json_schema" && !schema) throw bad_request("response_format", "'response_format' has no schema");
+    if (type == "json_schema" && (!schema || schema->is_null()))
+      throw bad_request("response_format", "'response_format' has no schema");
     set("response_format", [&] { return text::gbnf_of_schema(schema ? *schema : Json{{"type", "object"}}); });
     return;
   }
@@ -157,11 +164,12 @@ GenerationOptions read_options(Body& body, const ServedModel& model) {
     if (!options.stream) throw bad_request("stream_options", "'stream_options' needs \"stream\": true");
     options.include_usage = stream->value("include_usage", false);
   }
-  options.timings_per_token = body.boolean("timings_per_token").value_or(false);
+  body.boolean("timings_per_token");  // timings are told at the end, asked for or not
   options.return_progress = body.boolean("return_progress").value_or(false);
   // Who asks and where it is kept change no answer.
   body.ignore({"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-               "cache_salt", "t_max_predict_ms", "slot_id", "id_slot"});
+               "cache_salt", "slot_id", "id_slot"});
+  body.integer("t_max_predict_ms", -1, 0);  // no limit of time
   body.neutral("store", false);
   return options;
 }

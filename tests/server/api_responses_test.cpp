@@ -127,6 +127,7 @@ TEST_F(ResponsesApi, ErrorsNameTheParametersOfThisRoute) {
   EXPECT_EQ(refused_parameter(ask({{"input", text}})), "input");
   EXPECT_EQ(refused_parameter(ask({{"max_output_tokens", 5000}})), "input") << "together they do not fit";
   EXPECT_EQ(refused_parameter(ask({{"text", {{"format", {{"type", "xml"}}}}}})), "text");
+  EXPECT_EQ(refused_parameter(ask({{"text", {{"format", {{"type", "json_schema"}}}}}})), "text") << "without a schema";
   EXPECT_EQ(refused_parameter({{"input", {"x", text}}}, "/v1/embeddings"), "input");
 }
 

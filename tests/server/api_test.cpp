@@ -158,6 +158,18 @@ TEST(Chat, HistoryWithToolCallsRendersWhateverFormTheArgumentsHave) {
   }
 }
 
+Json tool_named(std::string_view name) {
+  return {{"type", "function"}, {"function", {{"name", name}, {"parameters", {{"type", "object"}}}}}};
+}
+
+TEST(Chat, AGrammarAndACallThatIsAskedForCannotBothHold) {
+  Json body = chat("x", 1);
+  body.update({{"tools", Json::array({tool_named("f")})}, {"tool_choice", "required"}, {"grammar", "root ::= \"a\""}});
+  const Answer answer = shared().post("/v1/chat/completions", body);
+  EXPECT_EQ(answer.status, 400) << answer.body;
+  EXPECT_EQ(error_of(answer).at("param"), "grammar");
+}
+
 TEST(Chat, WhatWouldChangeTheAnswerAndIsNotDoneIsRefusedByName) {
   for (const auto& [name, value] : std::vector<std::pair<std::string, Json>>{{"no_such_thing", 1},
                                                                              {"mirostat", 2},
@@ -168,6 +180,9 @@ TEST(Chat, WhatWouldChangeTheAnswerAndIsNotDoneIsRefusedByName) {
                                                                              {"stream_options", Json::object()},
                                                                              {"stop", 5},
                                                                              {"logit_bias", {{"x", 1}}},
+                                                                             {"logit_bias", {{"5", 1e300}}},
+                                                                             {"t_max_predict_ms", 100},
+                                                                             {"tools", Json::array({tool_named("")})},
                                                                              {"response_format", {{"type", "xml"}}},
                                                                              {"tool_choice", "required"},
                                                                              {"max_tokens", 0}}) {
@@ -266,6 +281,21 @@ TEST(LlamaCpp, CompletionStreamsAndEndsWithWhy) {
   Json whole = body;
   whole["stream"] = false;
   EXPECT_EQ(shared().json("/completion", whole).at("content"), content);
+}
+
+TEST(LlamaCpp, TheSeedThatIsToldDrawsTheAnswerAgain) {
+  Json body{{"prompt", "The river"}, {"n_predict", 12}, {"temperature", 1.5}, {"cache_prompt", false}};
+  const Json first = shared().json("/completion", body);
+  body["seed"] = first.at("generation_settings").at("seed");
+  EXPECT_EQ(shared().json("/completion", body).at("content"), first.at("content"));
+}
+
+TEST(LlamaCpp, ARequestThatLeavesNoTokenIsToldSo) {
+  const int n_vocab = Json::parse(shared().get("/v1/models").body).at("data").at(0).at("meta").at("n_vocab");
+  Json banned = Json::array();
+  for (int id = 0; id < n_vocab; ++id) banned.push_back({id, false});
+  const Answer answer = shared().post("/completion", {{"prompt", "a"}, {"n_predict", 1}, {"logit_bias", banned}});
+  EXPECT_NE(answer.body.find("the biases and the grammar of the request"), std::string::npos) << answer.body;
 }
 
 TEST(LlamaCpp, TokensRoundTripAndTemplatesRender) {
