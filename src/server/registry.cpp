@@ -197,9 +197,11 @@ ServedPtr Registry::find(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   const Entry* entry = nullptr;
   if (name.empty()) {
+    // One that is ready, else one that will be, else the first, to say what is wrong with it.
+    const auto rank = [](const Entry& e) { return e.model ? 2 : e.state == State::kLoading ? 1 : 0; };
     for (const std::string& known : order_) {
       const Entry& candidate = slots_.at(known).entry;
-      if (!entry || (!entry->model && candidate.model)) entry = &candidate;
+      if (!entry || rank(candidate) > rank(*entry)) entry = &candidate;
     }
   } else if (const auto it = slots_.find(name); it != slots_.end()) {
     entry = &it->second.entry;

@@ -125,6 +125,11 @@ TEST(Resuming, AStreamGoesOnWhereItsReaderStopped) {
   EXPECT_EQ(polled.at("done"), true);
   EXPECT_EQ(polled.at("events").size(), sse_data(rest.body).size());
   EXPECT_EQ(polled.at("events").back().at("data"), "[DONE]");
+  for (const char* beyond : {"Last-Event-ID: 1000000", "Last-Event-ID: 18446744073709551615"}) {
+    const Answer nothing = server.get("/v1/stream/" + id, {beyond});
+    EXPECT_EQ(nothing.status, 200) << nothing.body;
+    EXPECT_EQ(nothing.body, "");
+  }
   EXPECT_EQ(server.get("/v1/stream/none").status, 404);
 }
 
@@ -215,6 +220,7 @@ TEST(Models, HealthTellsWhyAndHowFarUntilOneIsReady) {
     gate.wait();
   };
   Server server(std::move(options));
+  server.models().add("another", "/nowhere/another.gguf");  // which nobody has asked for
   server.models().add("demo", test::demo_model());
   std::thread thread([&] { server.run(false); });
   server.models().load("demo");
