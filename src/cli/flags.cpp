@@ -213,9 +213,14 @@ void FileFlags::declare(FlagSet& set, bool positional) {
              "the model, a .gguf file (env LLAMA_ARG_MODEL; default: the one that ships with tern)");
 }
 
-std::string FileFlags::resolve() const {
+std::string FileFlags::named() const {
   if (!path.empty()) return path;
-  if (const char* named = std::getenv(kModelVariable); named != nullptr && *named != '\0') return named;
+  const char* variable = std::getenv(kModelVariable);
+  return variable == nullptr ? "" : variable;
+}
+
+std::string FileFlags::resolve() const {
+  if (std::string given = named(); !given.empty()) return given;
   // Beside the binary, or in the tree it was built in: build/release/tern -> models/.
   for (auto folder = binary_folder(); !folder.empty(); folder = folder.parent_path()) {
     if (const auto candidate = folder / kDefaultModel; std::filesystem::exists(candidate)) return candidate.string();

@@ -18,6 +18,8 @@ namespace tern::cli {
 struct FileFlags {
   std::string path;
   void declare(FlagSet& set, bool positional);
+  /// The path as given, else as the environment says; empty when neither names one.
+  std::string named() const;
   /// The path to open: as given, else as the environment says, else the model that ships with tern. (Not an
   /// environment() of the flag: `tern run MODEL` has to win over it.)
   std::string resolve() const;

@@ -15,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/text_input.h"
 #include "cli/verbs.h"
+#include "gguf/file.h"
 #include "server/server.h"
 
 namespace tern::cli {
@@ -111,10 +112,11 @@ int serve(Flags& flags, const FlagSet& set) {
   init_logging(flags.verbose ? 1 : 0);
   server::Server server(server_options(flags, set));
   Registry& models = server.models();
-  // With a folder and no -m, nothing is loaded until somebody asks.
+  // With a folder and no model named, nothing is loaded until somebody asks.
   std::string first;
-  if (!flags.model.file.path.empty() || flags.models_dir.empty()) {
+  if (!flags.model.file.named().empty() || flags.models_dir.empty()) {
     const std::string path = flags.model.file.resolve();
+    (void)gguf::File::open(path);  // what is no model is told at once, and not by a server that never gets ready
     first = flags.alias.empty() ? std::filesystem::path(path).stem().string() : flags.alias;
     models.add(first, path);
   }

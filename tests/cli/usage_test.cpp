@@ -92,10 +92,14 @@ TEST(Usage, LogitsWantsTextOrTokens) {
 }
 
 TEST(Usage, AMissingModelFileIsAFailureThatNamesIt) {
-  const Finished f = run_tern({"run", "-m", "/nonexistent/model.gguf", "-p", "x"});
-  EXPECT_EQ(f.code, 1);
-  EXPECT_EQ(f.out, "");
-  EXPECT_NE(f.err.find("/nonexistent/model.gguf"), std::string::npos) << f.err;
+  for (const Finished& f :
+       {run_tern({"run", "-m", "/nonexistent/model.gguf", "-p", "x"}),
+        run_tern({"serve", "-m", "/nonexistent/model.gguf", "--port", "0"}),
+        run_tern({"serve", "--models-dir", "/", "--port", "0"}, "", {"LLAMA_ARG_MODEL=/nonexistent/model.gguf"})}) {
+    EXPECT_EQ(f.code, 1);
+    EXPECT_EQ(f.out, "");
+    EXPECT_NE(f.err.find("/nonexistent/model.gguf"), std::string::npos) << f.err;
+  }
 }
 
 TEST(Usage, ATextWithoutEndIsRefused) {
