@@ -22,7 +22,8 @@ std::string text_of(const Json& content, const std::string& where) {
     throw bad_request("messages", fmt::format("the content of {} must be a string or an array of parts", where));
   std::string text;
   for (const Json& part : content) {
-    const std::string type = part.is_object() ? part.value("type", "") : "";
+    const bool typed = part.is_object() && part.contains("type") && part["type"].is_string();
+    const std::string type = typed ? part["type"].get<std::string>() : "";
     if ((type == "text" || type == "input_text" || type == "output_text" || type == "refusal") &&
         part.contains("text") && part["text"].is_string()) {
       text += part["text"].get_ref<const std::string&>();
@@ -117,7 +118,7 @@ std::string render(const text::ChatTemplate& form, const Json& messages, const t
 
 Json checked_tools(const Json& tools) {
   for (const Json& tool : tools) {
-    const bool function = tool.is_object() && tool.value("type", "function") == "function" &&
+    const bool function = tool.is_object() && tool.value("type", Json("function")) == "function" &&
                           tool.contains("function") && tool["function"].is_object() &&
                           tool["function"].contains("name") && tool["function"]["name"].is_string() &&
                           tool["function"]["name"] != "";

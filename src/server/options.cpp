@@ -111,7 +111,7 @@ void read_grammar(Body& body, GenerationOptions& options) {
     set("json_schema", [&] { return text::gbnf_of_schema(*schema); });
   const Json* format = body.object("response_format");
   if (!format) return;
-  const std::string type = format->value("type", "");
+  const Json type = format->value("type", Json(""));
   if (type == "text") return;
   // llama.cpp takes the schema beside the type, OpenAI within json_schema.
   const Json* schema = format->contains("schema") ? &(*format)["schema"] : nullptr;
@@ -126,7 +126,7 @@ void read_grammar(Body& body, GenerationOptions& options) {
   }
   throw bad_request(
       "response_format",
-      fmt::format("the type of 'response_format' must be text, json_object or json_schema, not '{}'", type));
+      fmt::format("the type of 'response_format' must be text, json_object or json_schema, not {}", type.dump()));
 }
 
 void read_limits(Body& body, Request& request) {
@@ -162,7 +162,10 @@ GenerationOptions read_options(Body& body, const ServedModel& model) {
   options.stream = body.boolean("stream").value_or(false);
   if (const Json* stream = body.object("stream_options")) {
     if (!options.stream) throw bad_request("stream_options", "'stream_options' needs \"stream\": true");
-    options.include_usage = stream->value("include_usage", false);
+    const Json usage = stream->value("include_usage", Json(false));
+    if (!usage.is_boolean())
+      throw bad_request("stream_options", "'include_usage' of 'stream_options' is true or false");
+    options.include_usage = usage.get<bool>();
   }
   body.boolean("timings_per_token");  // timings are told at the end, asked for or not
   options.return_progress = body.boolean("return_progress").value_or(false);

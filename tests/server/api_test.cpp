@@ -184,6 +184,8 @@ TEST(Chat, WhatWouldChangeTheAnswerAndIsNotDoneIsRefusedByName) {
                                                                              {"t_max_predict_ms", 100},
                                                                              {"tools", Json::array({tool_named("")})},
                                                                              {"response_format", {{"type", "xml"}}},
+                                                                             {"response_format", {{"type", 5}}},
+                                                                             {"tools", Json::array({{{"type", 5}}})},
                                                                              {"tool_choice", "required"},
                                                                              {"max_tokens", 0}}) {
     Json body = chat("x", 1);
