@@ -63,6 +63,7 @@ HttpResponse refusal(int status, std::string_view message) {
 struct Shared {
   HttpLimits limits;
   Handler handler;
+  std::function<bool(const HttpRequest&)> at_once;
   std::function<void(int)> answered;
   asio::io_context io{1};
   asio::thread_pool workers;
@@ -71,6 +72,7 @@ struct Shared {
   Shared(const HttpOptions& options, Handler h)
       : limits(options.limits),
         handler(std::move(h)),
+        at_once(options.at_once),
         answered(options.answered),
         workers(static_cast<size_t>(options.handler_threads)) {
     if (options.handler_threads > 0) {
@@ -336,12 +338,14 @@ asio::awaitable<bool> Session::read_body(Parser& parser) {
   co_return true;
 }
 
-/// Runs the handler on a worker.
+/// Runs the handler, on a worker unless it is answered at once.
 asio::awaitable<Reply> Session::handle(HttpRequest& request) {
   std::optional<Reply> reply;
   bool done = false;  // on this thread
   // Waited for whatever else happens, so that the frame outlives what refers to it.
-  asio::post(shared_->handling, [&, self = shared_from_this()] {
+  const bool at_once = shared_->at_once && shared_->at_once(request);
+  const asio::any_io_executor thread = at_once ? shared_->io.get_executor() : shared_->handling;
+  asio::post(thread, [&, self = shared_from_this()] {
     try {
       reply.emplace(shared_->handler(request));
     } catch (...) {

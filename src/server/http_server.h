@@ -26,9 +26,11 @@ struct HttpLimits {
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8383;                        // 0: any that is free
-  std::string tls_cert{}, tls_key{};           // PEM files; both or none
-  int handler_threads = 2;                     // 0: handlers run on the thread of the connections
+  uint16_t port = 8383;               // 0: any that is free
+  std::string tls_cert{}, tls_key{};  // PEM files; both or none
+  int handler_threads = 2;            // 0: handlers run on the thread of the connections
+  /// Requests that are answered in no time, and on the thread of the connections: busy handlers do not delay them.
+  std::function<bool(const HttpRequest&)> at_once{};
   std::function<void(int status)> answered{};  // told about every answer
   HttpLimits limits{};
 };

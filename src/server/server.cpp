@@ -90,6 +90,7 @@ struct Server::Impl {
     add_ollama_routes(router, services);
     add_embedding_routes(router, services);
     add_own_routes();
+    options.http.at_once = [](const HttpRequest& request) { return is_public(request.path); };
     options.http.answered = [this](int status) { metrics.answered(status); };
     http = std::make_unique<HttpServer>(options.http, [this](HttpRequest& request) { return answer(request); });
   }

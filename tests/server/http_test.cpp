@@ -67,11 +67,16 @@ class FedSource final : public Source {
 struct Fixture {
   std::shared_ptr<Feed> feed = std::make_shared<Feed>();
   std::promise<void> streaming;  // a request for a fed answer has come
+  std::promise<void> finish;     // what "/busy" waits for
   HttpServer server;
   std::thread thread;
 
   explicit Fixture(const HttpLimits& limits = {})
-      : server({.port = 0, .limits = limits}, [this](HttpRequest& r) { return answer(r); }),
+      : server({.port = 0,
+                .handler_threads = 1,
+                .at_once = [](const HttpRequest& r) { return r.path == "/health"; },
+                .limits = limits},
+               [this](HttpRequest& r) { return answer(r); }),
         thread([this] { server.run(false); }) {}
   ~Fixture() {
     server.stop();
@@ -81,6 +86,10 @@ struct Fixture {
   uint16_t port() const { return server.port(); }
 
   Reply answer(HttpRequest& request) {
+    if (request.path == "/busy") {
+      streaming.set_value();
+      finish.get_future().wait();
+    }
     if (request.path == "/throw") throw std::runtime_error("no");
     if (request.path == "/stream" || request.path == "/late" || request.path == "/endless") {
       auto source = std::make_shared<FedSource>(feed, request.path == "/endless" ? 65536 : 0);
@@ -257,6 +266,16 @@ TEST(Http, AnAnswerThatTakesTimeIsSentWhole) {
   const Answer answer = client.read();
   EXPECT_EQ(answer.body, "at last");
   EXPECT_TRUE(f.feed->wait_until_gone());
+}
+
+TEST(Http, WhatIsAnsweredAtOnceDoesNotWaitForBusyHandlers) {
+  Fixture f;
+  Client busy(f.port());
+  busy.send(http_request("GET", "/busy"));
+  f.streaming.get_future().wait();
+  EXPECT_EQ(ask(f.port(), "GET", "/health").body, "GET /health? ");
+  f.finish.set_value();
+  EXPECT_EQ(busy.read().body, "GET /busy? ");
 }
 
 TEST(Http, AStreamThatNobodyReadsIsGivenUp) {
