@@ -50,11 +50,7 @@ std::vector<std::pair<std::string, TokenType>> pieces() {
     }
   }
   std::vector<std::pair<std::string, TokenType>> named;
-  for (const std::string& piece : out) {
-    std::string text;
-    for (const char byte : piece) append_utf8(text, byte_to_code_point(static_cast<uint8_t>(byte)));
-    named.push_back({text, TokenType::kNormal});
-  }
+  for (const std::string& piece : out) named.push_back({spelled(piece), TokenType::kNormal});
   named.push_back({"<|end|>", TokenType::kControl});
   return named;
 }
@@ -79,9 +75,7 @@ std::vector<int32_t> tokens_of(std::string_view text) {
   const Tokenizer& tokenizer = vocabulary().tokenizer;
   while (!text.empty()) {
     for (size_t n = std::min<size_t>(text.size(), 24); n > 0; --n) {
-      std::string name;
-      for (const char byte : text.substr(0, n)) append_utf8(name, byte_to_code_point(static_cast<uint8_t>(byte)));
-      const auto token = tokenizer.find(name);
+      const auto token = tokenizer.find(spelled(text.substr(0, n)));
       if (!token) continue;
       out.push_back(*token);
       text.remove_prefix(n);

@@ -236,8 +236,8 @@ Reply ollama_embed(const Services& services, HttpRequest& http) {
     for (const Ending& ending : endings) all.push_back(normalised(ending.embedding));
     return json_response({{"model", name},
                           {"embeddings", std::move(all)},
-                          {"total_duration", std::llround(seconds * 1e9)},
-                          {"load_duration", std::llround(endings.front().queue_seconds * 1e9)},
+                          {"total_duration", nanoseconds(seconds)},
+                          {"load_duration", nanoseconds(endings.front().queue_seconds)},
                           {"prompt_eval_count", prompt_tokens_of(endings)}});
   };
   return embed(std::move(job), std::move(write), ollama_error);

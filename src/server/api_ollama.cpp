@@ -14,10 +14,6 @@ namespace {
 
 constexpr const char* kLines = "application/x-ndjson";
 
-int64_t nanoseconds(double seconds) {
-  return std::llround(seconds * 1e9);
-}
-
 // ---- What is asked ----
 
 void put_thinking(Body& body, const ServedModel& model, Json& chat) {
@@ -299,6 +295,10 @@ int64_t ollama_options(Body& body, const ServedModel& model, Json& chat) {
                   "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only"});
   options.refuse_rest();
   return context;
+}
+
+int64_t nanoseconds(double seconds) {
+  return std::llround(seconds * 1e9);
 }
 
 Json ollama_error(const ApiError& error) {

@@ -8,6 +8,7 @@
 namespace tern::server {
 
 Json ollama_error(const ApiError& error);  // {"error": message}
+int64_t nanoseconds(double seconds);
 /// "2026-11-30T08:44:15.123456Z".
 std::string ollama_time(std::chrono::system_clock::time_point time);
 /// The `model` of a request (old clients say `name`), without the ":latest" that clients add.

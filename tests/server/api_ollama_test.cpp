@@ -13,11 +13,8 @@ using test::Answer;
 using test::Json;
 using test::ModelServer;
 
-class OllamaApi : public ::testing::Test {
+class OllamaApi : public test::ModelServerTest {
  protected:
-  static void SetUpTestSuite() { server_ = std::make_unique<ModelServer>(); }
-  static void TearDownTestSuite() { server_.reset(); }
-  static ModelServer& server() { return *server_; }
   static Json question(const Json& options = Json::object()) {
     Json body{{"model", "demo"},
               {"messages", Json::array({{{"role", "user"}, {"content", "What does \"river\" mean?"}}})},
@@ -33,9 +30,6 @@ class OllamaApi : public ::testing::Test {
     EXPECT_EQ(json.size(), 1u) << answer.body;
     return json.at("error").get<std::string>();
   }
-
- private:
-  static inline std::unique_ptr<ModelServer> server_;
 };
 
 TEST_F(OllamaApi, AStreamIsAJsonObjectALineAndNothingElse) {

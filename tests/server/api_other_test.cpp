@@ -8,14 +8,10 @@ namespace {
 
 using test::Answer;
 using test::Json;
-using test::ModelServer;
 using test::sse_data;
 
-class Messages : public ::testing::Test {
+class Messages : public test::ModelServerTest {
  protected:
-  static void SetUpTestSuite() { server_ = std::make_unique<ModelServer>(); }
-  static void TearDownTestSuite() { server_.reset(); }
-  static ModelServer& server() { return *server_; }
   /// A greedy request of one user message.
   static Json body() {
     return {{"model", "demo"},
@@ -31,9 +27,6 @@ class Messages : public ::testing::Test {
     EXPECT_EQ(json.at("error").at("type"), "invalid_request_error");
     EXPECT_NE(json.at("error").at("message").get<std::string>().find(named), std::string::npos) << answer.body;
   }
-
- private:
-  static inline std::unique_ptr<ModelServer> server_;
 };
 
 TEST_F(Messages, AStreamSaysTheSameAsAWholeAnswer) {

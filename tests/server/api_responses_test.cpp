@@ -17,11 +17,8 @@ using test::sse_data;
 
 constexpr const char* kQuestion = "What does \"river\" mean?";
 
-class ResponsesApi : public ::testing::Test {
+class ResponsesApi : public test::ModelServerTest {
  protected:
-  static void SetUpTestSuite() { server_ = std::make_unique<ModelServer>(); }
-  static void TearDownTestSuite() { server_.reset(); }
-  static ModelServer& server() { return *server_; }
   static Json ask(const Json& more = Json::object()) {
     Json body{{"model", "demo"}, {"input", kQuestion}, {"temperature", 0}, {"max_output_tokens", 12}};
     body.update(more);
@@ -33,9 +30,6 @@ class ResponsesApi : public ::testing::Test {
     const Json error = Json::parse(answer.body).at("error");
     return error.at("param").is_null() ? "" : error.at("param").get<std::string>();
   }
-
- private:
-  static inline std::unique_ptr<ModelServer> server_;
 };
 
 TEST_F(ResponsesApi, AStreamTellsInOrderWhatAWholeResponseSays) {

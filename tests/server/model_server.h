@@ -1,5 +1,7 @@
 // A Server on a free port with the demo model, and what tests ask it.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -46,6 +48,16 @@ class ModelServer {
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
+};
+
+/// Tests that share one ModelServer.
+class ModelServerTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { server_ = std::make_unique<ModelServer>(); }
+  static void TearDownTestSuite() { server_.reset(); }
+  static ModelServer& server() { return *server_; }
+
+  static inline std::unique_ptr<ModelServer> server_;
 };
 
 /// A greedy chat request of one user message.

@@ -30,14 +30,9 @@ std::unique_ptr<ModelServer> disguised(const std::string& model) {
 }
 
 /// Thinks unless told not to, writes calls in XML.
-class Qwen35 : public ::testing::Test {
+class Qwen35 : public test::ModelServerTest {
  protected:
   static void SetUpTestSuite() { server_ = disguised("Qwen3.5-4B"); }
-  static void TearDownTestSuite() { server_.reset(); }
-  static ModelServer& server() { return *server_; }
-
- private:
-  static inline std::unique_ptr<ModelServer> server_;
 };
 
 const Json kWeather = Json::parse(

@@ -27,11 +27,7 @@ const std::vector<std::string> kPieces = {"{\"",  "\":",   "\": ", "\", \"", "\"
 
 gguf::Metadata test_vocabulary() {
   std::vector<std::pair<std::string, TokenType>> others;
-  for (const std::string& piece : kPieces) {
-    std::string text;
-    for (const char byte : piece) append_utf8(text, byte_to_code_point(static_cast<uint8_t>(byte)));
-    others.push_back({text, TokenType::kNormal});
-  }
+  for (const std::string& piece : kPieces) others.push_back({spelled(piece), TokenType::kNormal});
   others.push_back({"<|end|>", TokenType::kControl});
   others.push_back({"<|other|>", TokenType::kControl});
   gguf::Metadata out = byte_level({}, others);
@@ -62,11 +58,7 @@ struct Reading {
 Reading read(const GrammarPtr& grammar, std::string_view text) {
   GrammarState state = state_of(grammar);
   for (const char c : text) {
-    const int32_t token = *vocabulary().find([&] {
-      std::string s;
-      append_utf8(s, byte_to_code_point(static_cast<uint8_t>(c)));
-      return s;
-    }());
+    const int32_t token = *vocabulary().find(spelled({&c, 1}));
     if (!state.allows(token)) return {false, false};
     state.accept(token);
   }

@@ -1,6 +1,7 @@
 // Small vocabularies for tests.
 #pragma once
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,13 @@
 #include "text/unicode.h"
 
 namespace tern::text {
+
+/// How a byte-level vocabulary spells `bytes`.
+inline std::string spelled(std::string_view bytes) {
+  std::string out;
+  for (const char byte : bytes) append_utf8(out, byte_to_code_point(static_cast<uint8_t>(byte)));
+  return out;
+}
 
 /// A byte-level vocabulary: the bytes are tokens 0 to 255, then what each of `merges` ("a b") makes, then `others`.
 inline gguf::Metadata byte_level(const std::vector<std::string>& merges,
