@@ -177,20 +177,9 @@ void launch_few(cudaStream_t s, const FewArgs& a, int64_t rows) {
   launch("attend_few", attend_few_kernel<kDim, kStages>, grid, kThreads, kShared<kDim, kStages>, s, a);
 }
 
-/// Bytes of shared memory that a block may have.
-int most_shared() {
-  static const int most = [] {
-    int device = 0, bytes = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return bytes;
-  }();
-  return most;
-}
-
 template <int kDim>
 void launch_few(cudaStream_t s, const FewArgs& a, int64_t rows) {
-  if (kShared<kDim, 2> <= static_cast<size_t>(most_shared()) - 1024) {
+  if (kShared<kDim, 2> <= static_cast<size_t>(most_shared_memory()) - 1024) {
     launch_few<kDim, 2>(s, a, rows);
   } else {
     launch_few<kDim, 1>(s, a, rows);

@@ -18,23 +18,31 @@ void check_launch(cudaError_t status, const char* kernel) {
   check(status, kernel);
 }
 
+namespace {
+
+/// Of the current device; `otherwise` when it does not say.
+int attribute(cudaDeviceAttr what, int otherwise) {
+  int device = 0, value = otherwise;
+  return cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&value, what, device) == cudaSuccess
+             ? value
+             : otherwise;
+}
+
+}  // namespace
+
 bool overlaps_launches() {
-  static const bool overlaps = [] {
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
-  }();
+  static const bool overlaps = attribute(cudaDevAttrComputeCapabilityMajor, 0) >= 9;
   return overlaps;
 }
 
 int most_shared_memory() {
-  static const int bytes = [] {
-    int device = 0, n = 48 << 10;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return n;
-  }();
+  static const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 48 << 10);
   return bytes;
+}
+
+int multiprocessors() {
+  static const int count = attribute(cudaDevAttrMultiProcessorCount, 1);
+  return count;
 }
 
 namespace {

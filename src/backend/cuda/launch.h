@@ -22,6 +22,7 @@ inline unsigned blocks(int64_t n, int64_t per_block = 1) {
 bool overlaps_launches();
 /// Bytes of shared memory that a block can have.
 int most_shared_memory();
+int multiprocessors();
 
 #ifdef __CUDACC__
 /// Index of a thread of a one-dimensional launch.

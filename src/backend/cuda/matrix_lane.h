@@ -78,14 +78,4 @@ __device__ __forceinline__ void store_sum(const ProductArgs& p, const Target& ta
       finish<L>(sum, f.multiplier, target.tensor_scale, target.scale, f.bias) + f.add;
 }
 
-inline int multiprocessors() {
-  static const int count = [] {
-    int device = 0, n = 1;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
-    return n;
-  }();
-  return count;
-}
-
 }  // namespace tern::cuda
