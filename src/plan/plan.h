@@ -144,10 +144,12 @@ struct ExpertLinearArgs {
 struct ExpertSumArgs {};
 /// out = the rows of x listed in Step::out_rows.
 struct PickRowsArgs {};
+/// out = Step::input. No inputs; the first op of a segment (segment.h), and of no other plan.
+struct InputArgs {};
 
 using OpArgs = std::variant<EmbedArgs, RmsNormArgs, L2NormArgs, LinearArgs, AddArgs, GluArgs, RopeArgs, AttendArgs,
                             TakeArgs, RotateArgs, PermuteHeadsArgs, ConvArgs, DeltaRuleArgs, RouterArgs,
-                            ExpertLinearArgs, ExpertSumArgs, PickRowsArgs>;
+                            ExpertLinearArgs, ExpertSumArgs, PickRowsArgs, InputArgs>;
 
 struct Op {
   OpArgs args;

@@ -2,6 +2,7 @@
 // backend runs a Program against it without allocating.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tern {
@@ -24,6 +25,7 @@ struct Step {
   std::vector<SeqRows> seqs;      // in row order, covering all rows
   std::vector<int32_t> pages;     // page tables of all sequences
   std::vector<int32_t> out_rows;  // rows whose logits are wanted, ascending
+  std::span<const float> input{};  // of a plan that begins with an InputArgs: all rows of its result
 
   int32_t rows() const { return static_cast<int32_t>(tokens.size()); }
   void clear() {

@@ -116,6 +116,7 @@ struct RowOp {
     for (int64_t j = 1; j < n_y; ++j) ops.add_scaled(y[j], x + j * n_out, n_out, out);
   }
   void operator()(const PickRowsArgs&) const { copy(x, n_out, out); }
+  void operator()(const InputArgs&) const { copy(x, n_out, out); }
   template <typename Items>
   void operator()(const Items&) const {
     CHECK(false, "an op on items in a phase of rows");
@@ -143,20 +144,22 @@ void CpuProgram::row_node(const Node& n, int64_t row, int thread) {
 
 void CpuProgram::row_op(const Node& n, const Op& op, int64_t row, int thread) {
   const Plan& plan = *machine_.plan;
-  const bool embed = op.inputs.empty(), pick = std::holds_alternative<PickRowsArgs>(op.args);
+  const bool first = op.inputs.empty(), pick = std::holds_alternative<PickRowsArgs>(op.args);
   const int64_t from = pick ? step_->out_rows[static_cast<size_t>(row)] : row;
   const bool two = op.inputs.size() > 1;
+  const int64_t n_out = plan.info(op.out).cols;
+  const float* input = step_->input.empty() ? nullptr : step_->input.data() + row * n_out;
   const RowOp apply{.machine = machine_,
                     .plan = plan,
                     .ops = *machine_.ops,
-                    .x = embed ? nullptr : f32(op.inputs[0].id, from, thread),
+                    .x = first ? input : f32(op.inputs[0].id, from, thread),
                     .y = two ? f32(op.inputs[1].id, row, thread) : nullptr,
-                    .n = embed ? 0 : plan.info(op.inputs[0]).cols,
+                    .n = first ? 0 : plan.info(op.inputs[0]).cols,
                     .n_y = two ? plan.info(op.inputs[1]).cols : 0,
                     .out = f32(op.out.id, row, thread),
-                    .n_out = plan.info(op.out).cols,
+                    .n_out = n_out,
                     .angles = n.extra >= 0 ? f32(n.extra, row, thread) : nullptr,
-                    .token = embed ? step_->tokens[static_cast<size_t>(row)] : 0,
+                    .token = first ? step_->tokens[static_cast<size_t>(row)] : 0,
                     .ids = i32(op.out.id, row, thread),
                     .out2 = op.out2 ? f32(op.out2.id, row, thread) : nullptr};
   std::visit(apply, op.args);

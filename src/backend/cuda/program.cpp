@@ -100,6 +100,7 @@ Launch CudaProgram::begin(const Step& step) {
         step.seqs.size(), limits_.rows, limits_.outputs, limits_.seqs);
   bind();
   image_->send(step, machine_.stream.get());
+  send_input(step);
   return {.stream = machine_.stream.get(),
           .rows = step.rows(),
           .outputs = static_cast<int64_t>(step.out_rows.size()),
@@ -108,6 +109,18 @@ Launch CudaProgram::begin(const Step& step) {
           .cache = &machine_.cache,
           .buffers = &buffers_,
           .counters = reinterpret_cast<int32_t*>(counters_.data())};
+}
+
+/// Into the buffer of the plan's first op. Outside the graphs: it comes from another address every time.
+void CudaProgram::send_input(const Step& step) {
+  const Op& first = plan_.ops.front();
+  if (!std::holds_alternative<InputArgs>(first.args)) return;
+  const ValInfo& info = plan_.info(first.out);
+  const size_t rows = info.outputs_only ? step.out_rows.size() : step.tokens.size();
+  CHECK(step.input.size() == rows * static_cast<size_t>(info.cols));
+  check(cudaMemcpyAsync(buffers_[static_cast<size_t>(first.out.id)], step.input.data(), step.input.size_bytes(),
+                        cudaMemcpyHostToDevice, machine_.stream.get()),
+        "sending the input of a segment");
 }
 
 void CudaProgram::launch_all(const Launch& launch) {

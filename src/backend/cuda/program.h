@@ -62,6 +62,7 @@ class CudaProgram final : public Program {
   void bind();
   void forget_graphs();
   Launch begin(const Step& step);
+  void send_input(const Step& step);
   void launch_all(const Launch& launch);
   Graph* graph_of(const Shape& shape);
   void capture(Graph& graph, const Launch& launch);

@@ -75,6 +75,9 @@ class Expander {
       lookup_rows(l.stream, table, l.step.tokens, l.rows, l.at(out));
     });
   }
+  void add(const Op& op, const InputArgs&) {
+    push(op, [](const Launch&) {});  // CudaProgram::begin() brings it
+  }
   void add(const Op& op, const RmsNormArgs& a) {
     const float* weight = weights_.vector(a.weight);
     push(op, [weight, a, x = op.inputs[0].id, out = op.out.id, per_row = cols(op.out) / a.group,

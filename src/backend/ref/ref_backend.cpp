@@ -330,6 +330,10 @@ class RefBackend final : public Backend {
       }
     }
   }
+  void apply(const Op& op, const InputArgs&) {
+    CHECK(step_->input.size() == val(op.out).f.size());
+    std::ranges::copy(step_->input, val(op.out).f.begin());
+  }
   void apply(const Op& op, const PickRowsArgs&) {
     for (size_t i = 0; i < step_->out_rows.size(); ++i) {
       std::ranges::copy(val(op.inputs[0]).row(step_->out_rows[i]), val(op.out).row(static_cast<int64_t>(i)).begin());
