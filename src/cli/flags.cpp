@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
@@ -179,8 +180,14 @@ KvType kv_type(const std::string& name) {
   return *std::find_if(kKvTypes.begin(), kKvTypes.end(), [&](KvType type) { return kv_type_name(type) == name; });
 }
 
-BackendKind backend_kind(const std::string& name) {
-  return name == "ref" ? BackendKind::kRef : name == "cuda" ? BackendKind::kCuda : BackendKind::kCpu;
+int32_t gpu_layer_count(const std::string& text) {
+  if (text == "auto") return kAutoLayers;
+  if (text == "all") return kAllLayers;
+  int32_t layers = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layers);
+  if (error != std::errc{} || end != text.data() + text.size() || layers < 0)
+    throw UsageError(fmt::format("--n-gpu-layers: '{}' is neither a number of layers nor auto nor all", text));
+  return layers;
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -247,32 +254,39 @@ void ModelFlags::declare_engine(FlagSet& set) {
   set.option("-b,--batch-size", batch, "tokens of a prompt read in one batch (0: what suits the backend)")
       .between(1, 65536)
       .environment("LLAMA_ARG_BATCH");
-  set.option("--cache-type-k", type_k, "-ctk: type of cached keys (q4_0 and kivi lose some quality)")
+  set.option("--cache-type-k", type_k, "-ctk: type of cached keys (q4_0, kivi and kivi4 lose some quality)")
       .one_of(kv_type_names())
       .environment("LLAMA_ARG_CACHE_TYPE_K");
   set.option("--cache-type-v", type_v, "-ctv: type of cached values")
       .one_of(kv_type_names())
       .environment("LLAMA_ARG_CACHE_TYPE_V");
-  set.option("--n-gpu-layers", gpu_layers, "-ngl: layers on the GPU, when it is not the device of all")
+  set.option("--n-gpu-layers,--gpu-layers", gpu_layers,
+             "-ngl: the last N layers run on the GPU, the head counting as one; all; auto: as many as fit")
       .environment("LLAMA_ARG_N_GPU_LAYERS");
-  set.option("--backend,--device", backend, "-dev: cpu; cuda: a GPU; ref: slow and exact")
-      .one_of({"cpu", "cuda", "ref"})
+  set.option("--backend,--device", backend,
+             "-dev: cpu; cuda: a GPU; ref: slow and exact; auto: a GPU where there is one, else the CPU")
+      .one_of({"auto", "cpu", "cuda", "ref"})
       .environment("LLAMA_ARG_DEVICE");
   set.option("--activations", activations, "native: rounded as the weights' format asks; f32: not rounded")
       .one_of({"native", "f32"});
   set.flag("-q,--quiet", quiet, "print nothing but the answer and errors");
 }
 
-int32_t ModelFlags::rows() const {
-  return batch > 0 ? batch : default_rows(backend_kind(backend));
+BackendKind ModelFlags::kind() const {
+  for (const BackendKind each : {BackendKind::kCpu, BackendKind::kRef, BackendKind::kCuda})
+    if (backend == backend_name(each)) return each;
+  return gpu_layer_count(gpu_layers) != 0 && has_gpu() ? BackendKind::kCuda : BackendKind::kCpu;
 }
 
 ModelOptions ModelFlags::options(const Need& need) const {
-  if (gpu_layers > 0 && backend != "cuda")
-    fmt::print(stderr, "tern: all layers run on the {}: -dev cuda runs them on a GPU (-ngl {} has no effect)\n",
-               backend == "ref" ? "reference" : "CPU", gpu_layers);
+  const int32_t layers = gpu_layer_count(gpu_layers);
+  const BackendKind on = kind();
+  if (layers > 0 && on != BackendKind::kCuda)
+    fmt::print(stderr, "tern: no GPU is used, -ngl {} has no effect ({})\n", gpu_layers,
+               backend == "auto" ? "-dev cuda says what is missing" : "-dev " + backend);
   ModelOptions options{.path = "",
-                       .backend = backend_kind(backend),
+                       .backend = on,
+                       .gpu_layers = layers,
                        .threads = threads,
                        .activations = activations == "f32" ? ActivationMode::kF32 : ActivationMode::kNative};
   options.limits = {.context = need.context > 0 ? need.context : context,

@@ -29,15 +29,14 @@ struct FileFlags {
 struct ModelFlags {
   FileFlags file;
   int32_t context = 0, threads = 0, batch = 0;
-  std::string type_k = "f16", type_v = "f16", backend = "cpu", activations = "native";
-  int32_t gpu_layers = 0;
+  std::string type_k = "f16", type_v = "f16", backend = "auto", activations = "native", gpu_layers = "auto";
   bool quiet = false;
 
   void declare(FlagSet& set, bool positional_model);
   /// All but the file, -c and -t, for a verb that has its own.
   void declare_engine(FlagSet& set);
-  /// What -b says or the backend likes.
-  int32_t rows() const;
+  /// What --backend says; for "auto" a GPU where there is one, unless -ngl is 0.
+  BackendKind kind() const;
   /// Loads with a progress line on a terminal. `context` and `sequences`, `rows` when not 0 override what the flags
   /// say.
   struct Need {

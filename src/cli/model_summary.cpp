@@ -34,18 +34,24 @@ double bits_per_weight(const gguf::File& file) {
   return all.bits_per_weight();
 }
 
-std::vector<ContextNeed> memory_at_contexts(const Plan& plan, Runner::Limits limits) {
+std::vector<ContextNeed> memory_at_contexts(const Plan& plan, const std::function<MemoryNeed(int32_t context)>& need) {
   std::set<int32_t> contexts{4096, 32768};
   if (plan.n_context_train > 0) {
     std::erase_if(contexts, [&](int32_t c) { return c > plan.n_context_train; });
     contexts.insert(static_cast<int32_t>(plan.n_context_train));
   }
   std::vector<ContextNeed> out;
-  for (const int32_t context : contexts) {
-    limits.context = context;
-    out.push_back({context, memory_need(plan, limits)});
-  }
+  for (const int32_t context : contexts) out.push_back({context, need(context)});
   return out;
+}
+
+std::vector<std::string> placement_lines(const Placement& placement) {
+  std::vector<std::string> lines;
+  if (placement.shares.size() < 2) return lines;
+  for (const Share& s : placement.shares)
+    lines.push_back(fmt::format("{}: {}: {} ({})", backend_name(s.backend), s.layers(), human_bytes(s.need.total()),
+                                need_text(s.need)));
+  return lines;
 }
 
 std::string human_count(uint64_t n) {

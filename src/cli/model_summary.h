@@ -1,10 +1,11 @@
 // What `tern show` and `tern plan` both say about a model.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "engine/memory_need.h"
+#include "engine/placement.h"
 #include "gguf/file.h"
 #include "plan/plan.h"
 
@@ -29,7 +30,10 @@ struct ContextNeed {
   int32_t context = 0;
   MemoryNeed need;
 };
-std::vector<ContextNeed> memory_at_contexts(const Plan& plan, Runner::Limits limits);
+std::vector<ContextNeed> memory_at_contexts(const Plan& plan, const std::function<MemoryNeed(int32_t context)>& need);
+
+/// A line for each backend of a model that runs on several: which layers, and what they take.
+std::vector<std::string> placement_lines(const Placement& placement);
 
 /// "107,921,504" -> "108 M".
 std::string human_count(uint64_t n);

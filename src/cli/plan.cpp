@@ -100,15 +100,52 @@ void print_ops(const std::vector<Row>& rows, bool all) {
   fmt::print("{}", table.text());
 }
 
-void print_memory(const Plan& plan, const Runner::Limits& limits) {
-  Table table({">CONTEXT", ">WEIGHTS", ">KV", ">STATE", ">ACTIVATIONS", ">TOTAL"});
-  for (const auto& [context, need] : memory_at_contexts(plan, limits))
-    table.add({grouped(context), human_bytes(need.weights), human_bytes(need.kv), human_bytes(need.states),
-               human_bytes(need.activations), human_bytes(need.total())});
-  fmt::print("\n{}", table.text());
+std::vector<ContextNeed> needs(const Model& model) {
+  return memory_at_contexts(model.plan(), [&](int32_t context) {
+    Runner::Limits limits = model.placement().limits;
+    limits.context = context;
+    MemoryNeed need;
+    for (const Share& s : model.placement().shares) need += memory_need(s.plan, limits, s.backend);
+    return need;
+  });
 }
 
-Json as_json(const Plan& plan, const BackendInfo& info, const std::vector<Row>& rows, const Runner::Limits& limits) {
+void print_memory(const Model& model) {
+  const auto cells = [](const MemoryNeed& need) {
+    return std::vector{human_bytes(need.weights), human_bytes(need.kv), human_bytes(need.states),
+                       human_bytes(need.activations), human_bytes(need.total())};
+  };
+  Table contexts({">CONTEXT", ">WEIGHTS", ">KV", ">STATE", ">ACTIVATIONS", ">TOTAL"});
+  for (const auto& [context, need] : needs(model)) {
+    std::vector<std::string> row = cells(need);
+    row.insert(row.begin(), grouped(context));
+    contexts.add(row);
+  }
+  fmt::print("\n{}", contexts.text());
+  const Placement& placement = model.placement();
+  fmt::print("\nwith a context of {} and prompts in batches of {}:\n", grouped(placement.limits.context),
+             placement.limits.rows);
+  Table places({"ON", "WHAT", ">WEIGHTS", ">KV", ">STATE", ">ACTIVATIONS", ">TOTAL", ">AVAILABLE"});
+  for (const Share& s : placement.shares) {
+    std::vector<std::string> row = cells(s.need);
+    row.insert(row.begin(), {std::string(backend_name(s.backend)), s.layers()});
+    row.push_back(human_bytes(s.available));
+    places.add(row);
+  }
+  fmt::print("{}", places.text());
+}
+
+Json need_json(const MemoryNeed& need) {
+  return {{"weights", need.weights},
+          {"kv", need.kv},
+          {"states", need.states},
+          {"activations", need.activations},
+          {"total", need.total()}};
+}
+
+Json as_json(const Model& model, const std::vector<Row>& rows) {
+  const Plan& plan = model.plan();
+  const BackendInfo info = model.backend().info();
   Json out{
       {"architecture", plan.architecture}, {"backend", info.name}, {"device", info.device}, {"ops", Json::array()}};
   for (const Row& row : rows)
@@ -120,26 +157,27 @@ Json as_json(const Plan& plan, const BackendInfo& info, const std::vector<Row>& 
                           {"kernel", row.kernel},
                           {"bytes", row.bytes}});
   out["memory"] = Json::array();
-  for (const auto& [context, need] : memory_at_contexts(plan, limits))
-    out["memory"].push_back({{"context", context},
-                             {"weights", need.weights},
-                             {"kv", need.kv},
-                             {"states", need.states},
-                             {"activations", need.activations},
-                             {"total", need.total()}});
+  for (const auto& [context, need] : needs(model)) {
+    out["memory"].push_back({{"context", context}});
+    out["memory"].back().update(need_json(need));
+  }
+  out["context"] = model.placement().limits.context;
+  out["placement"] = Json::array();
+  for (const Share& s : model.placement().shares) {
+    out["placement"].push_back({{"backend", backend_name(s.backend)}, {"layers", s.layers()}});
+    out["placement"].back().update(need_json(s.need));
+    out["placement"].back()["available"] = s.available;
+  }
   return out;
 }
 
 int plan_verb(const Flags& flags) {
-  // The smallest context will do: kernels do not depend on it.
-  const auto model = flags.model.load({.context = kPageTokens});
+  const auto model = flags.model.load();
   const Plan& plan = model->plan();
   const std::vector<Row> rows = rows_of(plan, model->backend().report());
   const BackendInfo info = model->backend().info();
-  Runner::Limits limits = model->runner().limits();
-  limits.rows = flags.model.rows();
   if (flags.json) {
-    print_json(as_json(plan, info, rows, limits));
+    print_json(as_json(*model, rows));
     return 0;
   }
   uint64_t read = 0;
@@ -147,7 +185,7 @@ int plan_verb(const Flags& flags) {
   fmt::print("{}, {} on {}: {} ops, {} of weights read a token\n\n", printable(model_name(model->file())), info.name,
              info.device, rows.size(), human_bytes(read));
   print_ops(rows, flags.all);
-  print_memory(plan, limits);
+  print_memory(*model);
   for (const std::string& name : plan.unused_tensors) fmt::print("not used: {}\n", printable(name));
   return 0;
 }

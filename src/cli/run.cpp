@@ -66,6 +66,7 @@ void print_banner(Model& model) {
   fmt::print(stderr, "context {} tokens{}, KV {}/{} {}, memory {}\n", limits.context,
              trained > 0 && limits.context > trained ? fmt::format(" (trained for {})", trained) : "",
              kv_type_name(limits.k), kv_type_name(limits.v), human_bytes(need.kv), human_bytes(need.total()));
+  for (const std::string& line : placement_lines(model.placement())) fmt::print(stderr, "{}\n", line);
 }
 
 std::vector<int32_t> prompt_tokens(const Flags& flags, Model& model, const std::string& text) {

@@ -89,6 +89,8 @@ void print_ready(const server::ServedModel& served) {
   fmt::print(stderr, "{}: context {} tokens a request, {} at a time, KV {}/{} {}, memory {}\n", printable(served.name),
              served.scheduler->context(), limits.sequences, kv_type_name(limits.k), kv_type_name(limits.v),
              human_bytes(need.kv), human_bytes(need.total()));
+  for (const std::string& line : placement_lines(model.placement()))
+    fmt::print(stderr, "{}: {}\n", printable(served.name), line);
   fmt::print(stderr, "{}: sampling {}{}\n", printable(served.name), sampling_text(served.sampling),
              served.chat_template ? "" : "; no chat template: /v1/completions only");
 }

@@ -84,7 +84,8 @@ Json summary(const gguf::File& file, const Planned& planned) {
   out["recurrent_layers"] = plan.state_layers.size();
   out["embedding"] = plan.n_embd;
   out["memory"] = Json::array();
-  for (const auto& [context, need] : memory_at_contexts(plan, {}))
+  for (const auto& [context, need] :
+       memory_at_contexts(plan, [&](int32_t c) { return memory_need(plan, {.context = c}); }))
     out["memory"].push_back({{"context", context}, {"bytes", need.total()}});
   return out;
 }
@@ -106,7 +107,9 @@ std::string value_text(const gguf::Value& value) {
 }
 
 void print_summary(const Json& s, const gguf::File& file) {
-  const auto line = [](std::string_view name, const std::string& value) { fmt::print("{:<14}{}\n", name, printable(value)); };
+  const auto line = [](std::string_view name, const std::string& value) {
+    fmt::print("{:<14}{}\n", name, printable(value));
+  };
   const auto text = [&](const char* key) { return s[key].get<std::string>(); };
   line("model", text("name"));
   line("file", fmt::format("{} ({}, GGUF v{})", file.path(), human_bytes(file.file_bytes()), file.version()));

@@ -36,6 +36,7 @@ int print_divergence(const TraceFlags& flags, const ModelFlags& model_flags, Mod
                      std::span<const int32_t> tokens) {
   ModelFlags other = model_flags;
   other.backend = flags.diff;
+  other.gpu_layers = "auto";
   const auto reference = other.load({.context = static_cast<int32_t>(tokens.size()) + 1});
   tokens = tokens.first(std::min(tokens.size(), kLockstepTokens));
   const auto found = first_divergence(*reference, model, tokens, flags.tolerance);
@@ -46,7 +47,7 @@ int print_divergence(const TraceFlags& flags, const ModelFlags& model_flags, Mod
   const Site& site = model.plan().ops[found->op].site;
   fmt::print("first difference: op {} ({}), row {}, column {}: {} has {}, {} has {} [{}:{}]\n", found->op,
              printable(op_label(model.plan(), found->op)), found->row, found->col, flags.diff, found->reference,
-             model_flags.backend, found->other, site.file, site.line);
+             model.backend().info().name, found->other, site.file, site.line);
   return 1;
 }
 

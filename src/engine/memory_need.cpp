@@ -11,25 +11,25 @@ namespace {
 
 constexpr int32_t kUnknownContext = 4096;  // of a file that does not say what it was trained for
 
-/// The ternary formats are repacked from under two bits a weight into two, and codes keep some padding.
-uint64_t weight_bytes(const PlanWeight& w) {
-  const auto elements = static_cast<uint64_t>(w.info.elements());
-  const bool matrix = w.use == WeightUse::kMatrix || w.use == WeightUse::kExperts;
-  const uint64_t repacked = matrix ? std::max(w.info.nbytes, elements / 4 + elements / 16) : w.info.nbytes;
-  return w.also_table ? repacked + w.info.nbytes : repacked;
+}  // namespace
+
+MemoryNeed& MemoryNeed::operator+=(const MemoryNeed& other) noexcept {
+  weights += other.weights;
+  kv += other.kv;
+  states += other.states;
+  activations += other.activations;
+  return *this;
 }
 
-std::string gigabytes(const MemoryNeed& need) {
+std::string need_text(const MemoryNeed& need) {
   return fmt::format("{} of weights, {} of KV cache, {} of recurrent state and {} of activations",
                      human_bytes(need.weights), human_bytes(need.kv), human_bytes(need.states),
                      human_bytes(need.activations));
 }
 
-}  // namespace
-
-MemoryNeed memory_need(const Plan& plan, const Runner::Limits& limits) {
+MemoryNeed memory_need(const Plan& plan, const Runner::Limits& limits, BackendKind backend) {
   MemoryNeed need;
-  for (const PlanWeight& w : plan.weights) need.weights += weight_bytes(w);
+  for (const PlanWeight& w : plan.weights) need.weights += weight_bytes(backend, w);
   CacheShape shape = limits.cache(plan);
   const int32_t slots = std::exchange(shape.state_slots, 0);
   need.kv = static_cast<uint64_t>(cache_bytes(plan, shape));
@@ -44,10 +44,10 @@ MemoryNeed memory_need(const Plan& plan, const Runner::Limits& limits) {
   return need;
 }
 
-int32_t fitting_context(const Plan& plan, Runner::Limits limits, uint64_t bytes) {
+int32_t fitting_context(const Plan& plan, Runner::Limits limits, uint64_t bytes, BackendKind backend) {
   const auto fits = [&](int32_t pages) {
     limits.context = pages * kPageTokens;
-    return memory_need(plan, limits).total() <= bytes;
+    return memory_need(plan, limits, backend).total() <= bytes;
   };
   const int64_t trained = plan.n_context_train > 0 ? plan.n_context_train : kUnknownContext;
   int32_t low = 0, high = KvPool::pages_for(trained);  // invariant: low fits
@@ -62,21 +62,21 @@ int32_t fitting_context(const Plan& plan, Runner::Limits limits, uint64_t bytes)
   return static_cast<int32_t>(std::min<int64_t>(int64_t{low} * kPageTokens, trained));
 }
 
-void require_fits(const Plan& plan, const Runner::Limits& limits, uint64_t available) {
-  const MemoryNeed need = memory_need(plan, limits);
+void require_fits(const Plan& plan, const Runner::Limits& limits, uint64_t available, BackendKind backend) {
+  const MemoryNeed need = memory_need(plan, limits, backend);
   if (need.total() <= available) return;
   std::string advice;
-  if (const int32_t context = fitting_context(plan, limits, available); context > 0) {
+  if (const int32_t context = fitting_context(plan, limits, available, backend); context > 0) {
     advice = fmt::format("-c {} would fit", context);
     Runner::Limits smaller = limits;
     smaller.k = smaller.v = KvType::kQ8_0;
-    if (memory_need(plan, smaller).total() <= available) advice += "; so would -ctk q8_0 -ctv q8_0";
+    if (memory_need(plan, smaller, backend).total() <= available) advice += "; so would -ctk q8_0 -ctv q8_0";
   } else {
     advice = fmt::format("no context fits beside the weights: free {}, or use a smaller model",
                          human_bytes(need.total() - available));
   }
   fail(ErrorCode::kOutOfMemory, "the model needs {} ({}, context {}), and {} are available; {}",
-       human_bytes(need.total()), gigabytes(need), limits.context, human_bytes(available), advice);
+       human_bytes(need.total()), need_text(need), limits.context, human_bytes(available), advice);
 }
 
 std::string human_bytes(uint64_t bytes) {

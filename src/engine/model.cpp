@@ -6,21 +6,11 @@
 #include <chrono>
 #include <filesystem>
 
-#include "backend/cuda/cuda_backend.h"
 #include "base/error.h"
-#include "base/memory.h"
 #include "models/registry.h"
 #include "text/unicode.h"
 
 namespace tern {
-namespace {
-
-/// What a run may take: the rest is for the tokenizer, the system and growth.
-uint64_t memory_budget(BackendKind kind) {
-  return (kind == BackendKind::kCuda ? cuda_free_memory() : available_memory()) / 100 * 95;
-}
-
-}  // namespace
 
 Model::Model(const ModelOptions& options)
     : file_(gguf::File::open(options.path)),
@@ -33,18 +23,13 @@ Model::Model(const ModelOptions& options)
     file_.forget(fmt::format("tokenizer.ggml.{}", key));
   ::malloc_trim(0);
   const auto start = std::chrono::steady_clock::now();
-  backend_ = make_backend(options.backend, options.threads);  // first: it knows whether there is such a device
-  Runner::Limits limits = options.limits;
-  if (limits.rows <= 0) limits.rows = default_rows(options.backend);
-  const uint64_t budget = memory_budget(options.backend);
-  if (limits.context <= 0) {
-    limits.context = fitting_context(plan_, limits, budget);
-    if (limits.context == 0) limits.context = kPageTokens;  // refused below, with the numbers
-  }
-  require_fits(plan_, limits, budget);
-  need_ = memory_need(plan_, limits);
+  auto device = make_backend(options.backend, options.threads);  // first: it knows whether there is such a device
+  placement_ = place(plan_, {.backend = options.backend, .gpu_layers = options.gpu_layers, .limits = options.limits},
+                     memory_budget(options.backend));
+  need_ = placement_.need();
+  backend_ = make_backend(placement_, std::move(device), options.backend, options.threads);
   backend_->load(plan_, file_, {.activations = options.activations, .progress = options.progress});
-  runner_.emplace(plan_, *backend_, limits);
+  runner_.emplace(plan_, *backend_, placement_.limits);
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

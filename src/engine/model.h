@@ -7,7 +7,7 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "engine/memory_need.h"
+#include "engine/placement.h"
 #include "engine/runner.h"
 #include "gguf/file.h"
 #include "plan/plan.h"
@@ -15,23 +15,20 @@
 
 namespace tern {
 
-enum class BackendKind : uint8_t { kCpu, kRef, kCuda };
-
 struct ModelOptions {
   std::string path;
   BackendKind backend = BackendKind::kCpu;
-  int threads = 0;  // 0: default_threads()
+  int32_t gpu_layers = kAutoLayers;  // as PlacementOptions says
+  int threads = 0;                   // 0: default_threads()
   ActivationMode activations = ActivationMode::kNative;
   std::function<void(uint64_t done, uint64_t total)> progress{};  // bytes of weights loaded
-  /// Limits::context 0: the largest that fits into memory, at most what the model was trained for. Limits::rows 0:
-  /// default_rows().
+  /// Context and rows of 0 as PlacementOptions says.
   Runner::Limits limits{.context = 0, .rows = 0};
 };
 
 class Model {
  public:
-  /// Opens, plans, checks the memory and only then loads. Errors as gguf::File, build_plan, require_fits and
-  /// Backend::load say.
+  /// Opens, plans, places by memory and only then loads. Errors as gguf::File, build_plan, place and Backend::load say.
   explicit Model(const ModelOptions& options);
 
   const gguf::File& file() const noexcept { return file_; }
@@ -39,6 +36,7 @@ class Model {
   const text::Tokenizer& tokenizer() const noexcept { return tokenizer_; }
   Backend& backend() const noexcept { return *backend_; }
   Runner& runner() noexcept { return *runner_; }
+  const Placement& placement() const noexcept { return placement_; }
   const MemoryNeed& memory() const noexcept { return need_; }
   double load_seconds() const noexcept { return load_seconds_; }
 
@@ -48,17 +46,10 @@ class Model {
   text::Tokenizer tokenizer_;
   std::unique_ptr<Backend> backend_;
   std::optional<Runner> runner_;  // after backend_: it goes first
+  Placement placement_;
   MemoryNeed need_;
   double load_seconds_ = 0;
 };
-
-/// Tokens of a prompt to read at once. On a CPU 512 are 2% faster than 256, for twice the memory of activations: 23 MB
-/// of a Llama 1B.
-constexpr int32_t default_rows(BackendKind kind) noexcept {
-  return kind == BackendKind::kCuda ? 2048 : 256;
-}
-
-std::unique_ptr<Backend> make_backend(BackendKind kind, int threads);
 
 /// "hybrid-108m": `general.name`, or the file's name without its extension. UTF-8, whatever the file says.
 std::string model_name(const gguf::File& file);

@@ -150,6 +150,10 @@ uint64_t cuda_free_memory(int device) noexcept {
   return free;
 }
 
+uint64_t cuda_weight_bytes(const PlanWeight& w) {
+  return device_bytes(w);
+}
+
 double cuda_wait_seconds(const Backend& backend) {
   const auto* cuda = dynamic_cast<const CudaBackend*>(&backend);
   CHECK(cuda, "not a CUDA backend");

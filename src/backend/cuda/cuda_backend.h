@@ -19,6 +19,10 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
 /// What GPU memory a model may take, before anything is loaded; 0 when there is no GPU to ask.
 uint64_t cuda_free_memory(int device = 0) noexcept;
 
+/// Bytes of GPU memory that a weight takes, which differ from the file's where its layout does (base 3 lies in two
+/// bits). The file's in a build without CUDA.
+uint64_t cuda_weight_bytes(const PlanWeight& w);
+
 /// Of the last Step of a CUDA backend: seconds that the host waited for the GPU. The rest of the Step was the host's.
 double cuda_wait_seconds(const Backend& backend);
 

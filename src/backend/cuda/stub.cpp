@@ -13,6 +13,10 @@ uint64_t cuda_free_memory(int) noexcept {
   return 0;
 }
 
+uint64_t cuda_weight_bytes(const PlanWeight& w) {
+  return w.info.nbytes;
+}
+
 double cuda_wait_seconds(const Backend&) {
   return 0;
 }
