@@ -15,6 +15,15 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 };
 
+/// Of logits none of which is a number. What biases and grammars take away is -infinity.
+[[noreturn]] void refuse(std::span<const float> logits) {
+  if (std::all_of(logits.begin(), logits.end(), [](float logit) { return logit == -INFINITY; }))
+    fail(ErrorCode::kInvalidArgument,
+         "the biases and the grammar of the request leave none of {} tokens to come next: allow some", logits.size());
+  fail(ErrorCode::kBadFile,
+       "the model computed no number for any token that may come next: check the file, or download it again");
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
@@ -54,12 +63,7 @@ void Sampler::penalize(std::span<const float> logits) {
   candidates_.clear();
   for (size_t id = 0; id < logits.size(); ++id)
     if (std::isfinite(logits[id])) candidates_.push_back({static_cast<int32_t>(id), logits[id]});
-  if (candidates_.empty())
-    fail(ErrorCode::kInvalidArgument,
-         "none of {} tokens may come next: either the biases and the grammar of the request leave none, or no logit is "
-         "a "
-         "finite number and the model computed nonsense",
-         logits.size());
+  if (candidates_.empty()) refuse(logits);
   if (recent_.empty()) return;
   std::unordered_map<int32_t, int32_t> seen;
   for (const int32_t token : recent_) ++seen[token];

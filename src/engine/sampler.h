@@ -27,7 +27,8 @@ class Sampler {
  public:
   /// kInvalidArgument for a value outside the range that sampler_settings() gives.
   explicit Sampler(const SamplerOptions& options);
-  /// Picks a token for `logits` [n_vocab] and remembers it. Throws kInvalidArgument when no logit is finite.
+  /// Picks a token for `logits` [n_vocab] and remembers it. Without a finite logit kInvalidArgument when all are
+  /// -infinity, which is what bans a token, and kBadFile otherwise.
   int32_t sample(std::span<const float> logits);
   /// Remembers a token that was not sampled here (the prompt's), for the penalties.
   void accept(int32_t token);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -55,6 +56,8 @@ double SamplerSetting::value(const SamplerOptions& options) const {
 void SamplerSetting::set(SamplerOptions& options, double value) const {
   if (!(value >= low && value <= high))  // NaN too
     fail(ErrorCode::kInvalidArgument, "{} is {}, and must be within {}..{}", name(), value, low, high);
+  if (whole() && value != std::trunc(value))
+    fail(ErrorCode::kInvalidArgument, "{} is {}, and must be a whole number", name(), value);
   std::visit([&](auto m) { options.*m = static_cast<std::decay_t<decltype(options.*m)>>(value); }, member);
 }
 

@@ -22,7 +22,8 @@ struct SamplerSetting {
   /// The first spelling without its dashes: "temp".
   std::string_view name() const;
   double value(const SamplerOptions& options) const;
-  /// kInvalidArgument with the range when `value` is outside it.
+  bool whole() const noexcept { return std::holds_alternative<int32_t SamplerOptions::*>(member); }
+  /// kInvalidArgument when `value` is outside the range, which is told, or not whole where it has to be.
   void set(SamplerOptions& options, double value) const;
 };
 std::span<const SamplerSetting> sampler_settings() noexcept;

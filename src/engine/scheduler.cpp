@@ -3,11 +3,26 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "engine/scheduler_core.h"
 
 namespace tern {
+
+Failure Failure::current() noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {error.what(), error.code()};
+  } catch (const std::bad_alloc&) {
+    return {"not enough memory: try again later, or with less", ErrorCode::kOutOfMemory};
+  } catch (const std::exception& error) {
+    return {error.what(), {}};
+  } catch (...) {
+    return {"an unknown failure", {}};
+  }
+}
 
 struct Scheduler::Impl {
   Impl(std::shared_ptr<Model> served, const SchedulerLimits& with)
@@ -47,8 +62,8 @@ struct Scheduler::Impl {
       for (const RequestId id : cancelled) core.cancel(id);
       try {
         core.step();
-      } catch (const std::exception& error) {
-        core.end_all(EndReason::kFailed, error.what());
+      } catch (...) {
+        core.end_all(EndReason::kFailed, Failure::current());
       }
       const std::lock_guard lock(mutex);
       told = core.stats();
@@ -126,6 +141,10 @@ SchedulerStats Scheduler::stats() const {
 
 int32_t Scheduler::context() const noexcept {
   return impl_->context;
+}
+
+int32_t Scheduler::capacity() const noexcept {
+  return impl_->alive_limit;
 }
 
 Model& Scheduler::model() const noexcept {

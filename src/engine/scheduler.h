@@ -38,6 +38,14 @@ struct PromptProgress {
   double seconds = 0;
 };
 
+/// Why an answer failed.
+struct Failure {
+  std::string message{};
+  std::optional<ErrorCode> code{};  // of a failure of the world; nothing: a fault of ours
+  /// Of the exception being handled.
+  static Failure current() noexcept;
+};
+
 enum class EndReason : uint8_t { kEndOfText, kStopString, kStopToken, kLength, kCancelled, kFailed };
 
 /// The end of an answer, with the engine's own clocks.
@@ -45,7 +53,7 @@ struct Ending {
   EndReason reason = EndReason::kFailed;
   std::string text{};              // shown last: what was held back and no stop string took
   std::string stop{};              // the stop string that ended it
-  std::string error{};             // of kFailed
+  Failure failure{};               // of kFailed
   std::vector<float> embedding{};  // [n_embd] of a request that asked for it, not normalised
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
@@ -125,6 +133,8 @@ class Scheduler {
   SchedulerStats stats() const;
   /// Tokens that one request may hold, prompt and answer together: what is advertised is what is admitted.
   int32_t context() const noexcept;
+  /// Requests that may run and wait together: more at a time are never taken.
+  int32_t capacity() const noexcept;
   Model& model() const noexcept;
   /// Waits until nothing is queued or running.
   void drain();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -15,6 +17,11 @@ void check_settings(const Request& request, const text::Tokenizer& tokenizer) {
     if (token < 0 || token >= tokenizer.n_vocab() || std::isnan(bias) || bias == INFINITY)
       fail(ErrorCode::kInvalidArgument, "a bias of {} for token {}: there are tokens 0 to {}", bias, token,
            tokenizer.n_vocab() - 1);
+  std::unordered_set<int32_t> banned;
+  for (const auto& [token, bias] : request.logit_bias)
+    if (bias == -INFINITY) banned.insert(token);
+  if (std::cmp_equal(banned.size(), tokenizer.n_vocab()))
+    fail(ErrorCode::kInvalidArgument, "logit_bias bans all {} tokens: no answer is left", tokenizer.n_vocab());
 }
 
 }  // namespace

@@ -121,13 +121,13 @@ void SchedulerCore::cancel(RequestId id) {
   }
 }
 
-void SchedulerCore::end_all(EndReason reason, const std::string& error) {
-  for (const TaskPtr& task : running_) finish(*task, reason, error);
+void SchedulerCore::end_all(EndReason reason, const Failure& failure) {
+  for (const TaskPtr& task : running_) finish(*task, reason, failure);
   drop_finished();
   while (!queue_.empty()) {
     const TaskPtr task = std::move(queue_.front());
     queue_.pop_front();
-    finish(*task, reason, error);
+    finish(*task, reason, failure);
   }
 }
 
@@ -309,8 +309,9 @@ std::span<const float> SchedulerCore::run(Batch& batch, bool hidden) {
   try {
     make_room(batch.slices);
     return hidden ? runner_.run_hidden(batch.slices) : runner_.run(batch.slices);
-  } catch (const std::exception& error) {
-    for (Task* task : batch.tasks) finish(*task, EndReason::kFailed, error.what());
+  } catch (...) {
+    const Failure failure = Failure::current();
+    for (Task* task : batch.tasks) finish(*task, EndReason::kFailed, failure);
     batch.clear();
   }
   return {};
@@ -387,24 +388,22 @@ void SchedulerCore::tell_progress(Task& task) {
 /// Runs what may throw on account of one request, which that ends.
 void SchedulerCore::guarded(Task& task, const std::function<void()>& what) {
   if (task.finished) return;
-  std::string error;
+  Failure failure;
   try {
     return what();
-  } catch (const std::exception& thrown) {
-    error = thrown.what();
   } catch (...) {
-    error = "an unknown failure";
+    failure = Failure::current();
   }
-  finish(task, EndReason::kFailed, error);
+  finish(task, EndReason::kFailed, failure);
 }
 
-void SchedulerCore::finish(Task& task, EndReason reason, const std::string& error) {
+void SchedulerCore::finish(Task& task, EndReason reason, const Failure& failure) {
   if (std::exchange(task.finished, true)) return;
   const auto now = Clock::now();
   Ending ending{.reason = reason,
                 .text = task.in.answer->rest(),
                 .stop = task.in.answer->stop(),
-                .error = error,
+                .failure = failure,
                 .embedding = std::move(task.embedding),
                 .prompt_tokens = static_cast<int64_t>(task.prompt().size()),
                 .cached_tokens = task.cached,

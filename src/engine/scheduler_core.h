@@ -50,7 +50,7 @@ class SchedulerCore {
   /// Admits and runs one batch. False when there was nothing to do.
   bool step();
   bool busy() const noexcept { return !queue_.empty() || !running_.empty(); }
-  void end_all(EndReason reason, const std::string& error = {});
+  void end_all(EndReason reason, const Failure& failure = {});
   SchedulerStats stats() const;
 
  private:
@@ -87,7 +87,7 @@ class SchedulerCore {
   int32_t take_state();
   void tell_progress(Task& task);
   void guarded(Task& task, const std::function<void()>& what);
-  void finish(Task& task, EndReason reason, const std::string& error = {});
+  void finish(Task& task, EndReason reason, const Failure& failure = {});
   void drop_finished();
 
   Model& model_;

@@ -200,8 +200,7 @@ class MessagesSource final : public GenerationSource {
   void finish(std::string& out) override {
     close_block(out);
     if (choice().ending.reason == EndReason::kFailed) {
-      const Json error = anthropic_error({500, "server_error", choice().ending.error});
-      out += typed_sse(error);
+      out += typed_sse(anthropic_error(error_of(choice().ending.failure)));
       return;
     }
     Json delta{{"stop_reason", nullptr}, {"stop_sequence", nullptr}};

@@ -66,8 +66,9 @@ class EmbeddingSource final : public Source {
     for (auto& [index, ending] : letters) {
       --open_;
       ++done_;
-      if (ending.embedding.empty() && !error_)
-        error_ = ApiError(500, "server_error", ending.error.empty() ? "the embedding was cancelled" : ending.error);
+      if (ending.reason == EndReason::kFailed && !error_) error_ = error_of(ending.failure);
+      if (ending.reason == EndReason::kCancelled && !error_)
+        error_ = ApiError(500, "server_error", "the embedding was cancelled");
       endings_[index] = std::move(ending);
     }
     try {

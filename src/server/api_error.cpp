@@ -64,6 +64,11 @@ ApiError current_error() noexcept {
   return {500, "server_error", "the server failed to answer this request"};
 }
 
+ApiError error_of(const Failure& failure) {
+  if (failure.code) return of_engine(Error(*failure.code, failure.message));
+  return {500, "server_error", failure.message};
+}
+
 Json openai_error(const ApiError& error) {
   const auto text_or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
   Json body{{"message", error.what()},

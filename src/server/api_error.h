@@ -7,6 +7,10 @@
 
 #include "server/http.h"
 
+namespace tern {
+struct Failure;
+}
+
 namespace tern::server {
 
 using Json = nlohmann::ordered_json;
@@ -36,6 +40,8 @@ std::string json_reason(const Json::exception& error);
 /// What the exception being handled means to a client. Of the world's failures the message is told, of others only that
 /// something failed.
 ApiError current_error() noexcept;
+/// The same of an answer that failed after it had begun.
+ApiError error_of(const Failure& failure);
 
 /// The body of an error in the envelope of one API.
 using ErrorEnvelope = Json (*)(const ApiError& error);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/sampler_settings.h"
 #include "server/apis.h"
+#include "server/load_source.h"
 
 namespace tern::server {
 namespace {
@@ -80,7 +81,7 @@ class CompletionSource final : public GenerationSource {
                     {"processed", told.progress->processed},
                     {"time_ms", told.progress->seconds * 1e3}}}});
     if (told.ended && choice.ending.reason == EndReason::kFailed) {
-      out += sse(llamacpp_error({500, "server_error", choice.ending.error}));
+      out += sse(llamacpp_error(error_of(choice.ending.failure)));
       return;
     }
     std::string text;
@@ -235,13 +236,15 @@ Reply slots(const Services& services, HttpRequest& http) {
 }
 
 /// {"model": "name"} of /models/load and /models/unload.
-Reply change_model(Registry& models, HttpRequest& http, void (Registry::*change)(const std::string&)) {
+Reply change_model(Registry& models, HttpRequest& http, bool load) {
   Body body(http.body);
   const auto name = body.string("model");
   if (!name) throw bad_request("model", "'model' is missing");
   body.refuse_rest();
-  (models.*change)(*name);
-  return json_response({{"success", true}, {"model", *name}});
+  HttpResponse changed = json_response({{"success", true}, {"model", *name}});
+  if (load) return load_model(models, *name, std::move(changed), openai_error);
+  models.unload(*name);
+  return changed;
 }
 
 Reply cancel(const Services& services, HttpRequest& http) {
@@ -269,9 +272,8 @@ void add_llamacpp_routes(Router& router, const Services& services) {
   add("GET", "/props", props);
   add("GET", "/slots", slots);
   Registry& models = services.models;
-  router.add("POST", "/models/load", [&models](HttpRequest& r) { return change_model(models, r, &Registry::load); });
-  router.add("POST", "/models/unload",
-             [&models](HttpRequest& r) { return change_model(models, r, &Registry::unload); });
+  router.add("POST", "/models/load", [&models](HttpRequest& r) { return change_model(models, r, true); });
+  router.add("POST", "/models/unload", [&models](HttpRequest& r) { return change_model(models, r, false); });
   router.add("POST", "/v1/cancel", [services](HttpRequest& r) { return cancel(services, r); });
 }
 

@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "server/api_ollama.h"
+#include "server/load_source.h"
 
 namespace tern::server {
 namespace {
@@ -152,7 +153,7 @@ class OllamaSource final : public GenerationSource {
   }
   void finish(std::string& out) override {
     if (choice().ending.reason == EndReason::kFailed) {
-      out += dump(ollama_error({500, "server_error", choice().ending.error})) + "\n";
+      out += dump(ollama_error(error_of(choice().ending.failure))) + "\n";
       return;
     }
     if (Json made = calls(); !made.empty()) {
@@ -197,16 +198,15 @@ Reply change_model(const Services& services, Body& body, Route route) {
   body.ignore({"messages", "prompt", "stream", "options", "format", "grammar", "tools", "think", "system", "template",
                "suffix", "images", "context", "raw", "truncate", "shift", "logprobs", "top_logprobs"});
   body.refuse_rest();
-  if (unload) {
-    services.models.unload(name);
-  } else {
-    bool ready = false;
-    for (const Registry::Entry& entry : services.models.list()) ready |= entry.name == name && entry.model != nullptr;
-    if (!ready) services.models.load(name);
-  }
   Json out = part(route, name, "", "");
   out["done"] = true;
   out["done_reason"] = unload ? "unload" : "load";
+  bool ready = false;
+  for (const Registry::Entry& entry : services.models.list()) ready |= entry.name == name && entry.model != nullptr;
+  if (unload)
+    services.models.unload(name);
+  else if (!ready)
+    return load_model(services.models, name, json_response(out), ollama_error);
   return json_response(out);
 }
 

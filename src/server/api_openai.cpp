@@ -98,7 +98,7 @@ class OpenAiSource : public GenerationSource {
     const auto index = static_cast<size_t>(told.choice);
     const Choice& choice = generation().choices()[index];
     if (choice.ending.reason == EndReason::kFailed) {
-      out += sse(openai_error({500, "server_error", choice.ending.error}));
+      out += sse(openai_error(error_of(choice.ending.failure)));
       return;
     }
     Json chunk = frame(chunk_object(), Json::array({last_choice(index)}));

@@ -244,7 +244,10 @@ class ResponsesSource final : public GenerationSource {
                         : reason == "cancelled" ? "cancelled"
                                                 : "completed");
     if (reason == "length") out["incomplete_details"] = {{"reason", "max_output_tokens"}};
-    if (reason == "error") out["error"] = {{"code", "server_error"}, {"message", choice().ending.error}};
+    if (reason == "error") {
+      const ApiError error = error_of(choice().ending.failure);
+      out["error"] = {{"code", error.status == 400 ? "invalid_prompt" : "server_error"}, {"message", error.what()}};
+    }
     const Json used = usage(generation());
     out["usage"] = {{"input_tokens", used["prompt_tokens"]},
                     {"input_tokens_details", used["prompt_tokens_details"]},

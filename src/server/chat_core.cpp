@@ -154,6 +154,9 @@ std::shared_ptr<Generation> begin(const Services& services, GenerationJob job, c
     int64_t& most = job.request.max_tokens;
     most = most < 0 ? room : std::min(most, room);
   }
+  if (options.choices > job.model->scheduler->capacity())
+    throw bad_request("n", fmt::format("'n' is {}, and this server runs and queues at most {} answers: ask for fewer",
+                                       options.choices, job.model->scheduler->capacity()));
   job.choices = options.choices;
   job.seed = options.seed.value_or(std::random_device{}());
   job.id = std::string(prefix) + random_id();

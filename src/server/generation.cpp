@@ -7,6 +7,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/log.h"
+
 namespace tern::server {
 namespace {
 
@@ -191,6 +193,9 @@ void Generation::end(GenerationEvent& event, Ending ending) {
   absorb(event);
   event.ended = choice.ended = true;
   choice.ending = std::move(ending);
+  const Failure& failure = choice.ending.failure;
+  if (choice.ending.reason == EndReason::kFailed && failure.code != ErrorCode::kInvalidArgument)
+    spdlog::error("{} failed: {}", job_.id, failure.message);
   if (--open_ == 0) running_.remove(job_.id);
 }
 
@@ -232,8 +237,7 @@ Source::Piece GenerationSource::next() {
 
 HttpResponse GenerationSource::whole() {
   const Choice& first = generation_->choices().front();
-  if (first.ending.reason == EndReason::kFailed)
-    return error_response({500, "server_error", first.ending.error}, envelope());
+  if (first.ending.reason == EndReason::kFailed) return error_response(error_of(first.ending.failure), envelope());
   return complete();
 }
 

@@ -39,6 +39,7 @@ void read_sampling(Body& body, SamplerOptions& sampling) {
         if (!(*value >= setting.low && *value <= setting.high))
           throw bad_request(
               name, fmt::format("'{}' is {}, and must be within {}..{}", name, *value, setting.low, setting.high));
+        if (setting.whole()) body.integer(name, INT32_MIN, INT32_MAX);  // refuses fractions by the name that was used
         setting.set(sampling, *value);
       }
   // Samplers that tern may lack; where sampler_settings() has them they are known by now.

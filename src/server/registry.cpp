@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/chat.h"
-#include "server/api_error.h"
 
 namespace tern::server {
 
@@ -26,6 +25,10 @@ std::string_view state_name(Registry::State state) noexcept {
       break;
   }
   return "failed";
+}
+
+ApiError load_failed(const std::string& name, const std::string& error) {
+  return {500, "server_error", fmt::format("the model '{}' could not be loaded: {}", name, error)};
 }
 
 Registry::Registry(RegistryOptions options) : options_(std::move(options)), keeper_([this] { keep_house(); }) {}
@@ -119,13 +122,14 @@ void Registry::on_change(std::function<void()> changed) {
   changed_ = std::move(changed);
 }
 
-void Registry::load(const std::string& name) {
+void Registry::load(const std::string& name, Loaded done) {
   std::string path;
   bool begin = false;
   change(name, [&](Entry& entry) {
     begin = entry.state != State::kLoading;
     path = entry.path;
     if (begin) slots_[name].progress->store(0);
+    if (done) slots_[name].waiting.push_back(std::move(done));
     entry.state = State::kLoading;
     entry.error.clear();
   });
@@ -140,11 +144,25 @@ void Registry::unload(const std::string& name) {
 }
 
 void Registry::load_now(const std::string& name, const std::string& path) {
+  const std::string error = try_load(name, path);
+  std::vector<Loaded> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting.swap(slot(name).waiting);
+  }
+  for (const Loaded& done : waiting) done(error);
+}
+
+std::string Registry::try_load(const std::string& name, const std::string& path) {
+  std::string wrong;
   try {
     // Freed by the keeper, never by the thread of its own scheduler or by one that serves connections.
     ServedPtr model(open(name, path).release(), [this](const ServedModel* old) { later([old] { delete old; }); });
     change(name, [&](Entry& entry) {
-      if (entry.state != State::kLoading) return;
+      if (entry.state != State::kLoading) {
+        wrong = "it was unloaded while it was loaded";
+        return;
+      }
       entry.model = model;
       entry.state = State::kReady;
     });
@@ -155,7 +173,9 @@ void Registry::load_now(const std::string& name, const std::string& path) {
       entry.state = entry.model ? State::kReady : State::kFailed;
       entry.error = error.what();
     });
+    wrong = error.what();
   }
+  return wrong;
 }
 
 std::unique_ptr<ServedModel> Registry::open(const std::string& name, const std::string& path) {
@@ -220,8 +240,7 @@ ServedPtr Registry::find(const std::string& name) const {
       throw loading;
     }
     case State::kFailed:
-      throw ApiError(500, "server_error",
-                     fmt::format("the model '{}' could not be loaded: {}", entry->name, entry->error));
+      throw load_failed(entry->name, entry->error);
     default:
       throw ApiError(409, "invalid_request_error",
                      fmt::format("the model '{}' is not loaded: POST /models/load {{\"model\": \"{}\"}} first",

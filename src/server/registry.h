@@ -17,6 +17,7 @@
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "server/api_error.h"
 #include "text/chat_template.h"
 #include "text/reply_parser.h"
 
@@ -66,8 +67,10 @@ class Registry {
   void add(const std::string& name, const std::string& path);
   /// All .gguf files of a folder, by their names without the extension. kIo.
   void add_folder(const std::string& folder);
+  /// Told once how a load ended: nothing when the model serves, else why it does not. From any thread; must not block.
+  using Loaded = std::function<void(const std::string& error)>;
   /// Begins to load, in the background and one at a time; a ready one is replaced once the new one is ready. kNotFound.
-  void load(const std::string& name);
+  void load(const std::string& name, Loaded done = {});
   /// Forgets the weights once the last request ends. kNotFound.
   void unload(const std::string& name);
   /// The model to answer a request that names `name` (empty: the default). ApiError: 404 model_not_found with the names
@@ -81,10 +84,12 @@ class Registry {
   struct Slot {
     Entry entry;
     std::shared_ptr<std::atomic<double>> progress = std::make_shared<std::atomic<double>>(0.0);
+    std::vector<Loaded> waiting{};
   };
   void keep_house();  // the thread that loads and frees
   void later(std::function<void()> task);
   void load_now(const std::string& name, const std::string& path);
+  std::string try_load(const std::string& name, const std::string& path);  // what was wrong
   std::unique_ptr<ServedModel> open(const std::string& name, const std::string& path);
   void change(const std::string& name, const std::function<void(Entry&)>& edit);
   Slot& slot(const std::string& name);
@@ -102,5 +107,6 @@ class Registry {
 };
 
 std::string_view state_name(Registry::State state) noexcept;
+ApiError load_failed(const std::string& name, const std::string& error);
 
 }  // namespace tern::server

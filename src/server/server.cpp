@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "base/error.h"
@@ -39,6 +40,17 @@ bool is_local_origin(std::string_view origin) {
     return false;
   return host.empty() ||
          (host[0] == ':' && std::all_of(host.begin() + 1, host.end(), [](char c) { return c >= '0' && c <= '9'; }));
+}
+
+/// Of ASCII, whatever the case.
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+bool wants_to_resume(const HttpRequest& request) {
+  const std::string_view said = request.header("x-resumable-stream");
+  return !said.empty() && said != "0" && !same_word(said, "false");
 }
 
 bool is_public(std::string_view path) {
@@ -143,9 +155,10 @@ struct Server::Impl {
 
   bool has_key(const HttpRequest& request) const {
     if (options.api_keys.empty()) return true;
-    constexpr std::string_view kBearer = "Bearer ";
+    constexpr std::string_view kBearer = "bearer ";
     std::string_view given = request.header("authorization");
-    given = given.starts_with(kBearer) ? given.substr(kBearer.size()) : request.header("x-api-key");
+    given = same_word(given.substr(0, kBearer.size()), kBearer) ? given.substr(kBearer.size())
+                                                                : request.header("x-api-key");
     bool found = false;
     for (const std::string& key : options.api_keys) found |= same_key(given, key);
     return found;
@@ -167,9 +180,7 @@ struct Server::Impl {
                              "", "invalid_api_key"},
                             router.envelope(request.path));
     Reply reply = router(request);
-    const bool resumable =
-        !request.header("x-resumable-stream").empty() && reply.streamed && reply.head.type == "text/event-stream";
-    if (!resumable) return reply;
+    if (!wants_to_resume(request) || !reply.streamed || reply.head.type != "text/event-stream") return reply;
     try {
       return streams.record(std::move(reply));
     } catch (const ApiError& error) {

@@ -135,7 +135,12 @@ struct Streams::Impl {
 
   void ask(Recording& recording) {
     if (!recording.source) return;
-    const Source::Piece piece = recording.source->next();
+    Source::Piece piece;
+    try {
+      piece = recording.source->next();
+    } catch (...) {  // out of memory, say: the clerk has others to serve
+      piece = {.bytes = sse(openai_error(current_error())), .end = true};
+    }
     if (piece.end) recording.source.reset();
     const std::lock_guard lock(recording.mutex);
     recording.keep(piece.bytes, limits.window);

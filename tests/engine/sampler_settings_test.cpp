@@ -32,6 +32,17 @@ TEST(SamplerSettings, TheLimitsAreIncludedAndNothingBeyondThem) {
   }
 }
 
+TEST(SamplerSettings, CountsAreWholeNumbers) {
+  SamplerOptions options;
+  for (const SamplerSetting& s : sampler_settings()) {
+    if (s.whole()) {
+      EXPECT_THROW(s.set(options, 1.5), Error) << s.name();
+    } else {
+      EXPECT_NO_THROW(s.set(options, 0.5)) << s.name();
+    }
+  }
+}
+
 TEST(SamplerSettings, AFilesKeysAreFoundWhateverNumberTheyAre) {
   gguf::Metadata metadata;
   metadata.set_f32("general.sampling.temp", 0.5f);

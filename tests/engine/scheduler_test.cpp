@@ -4,88 +4,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <mutex>
 #include <stdexcept>
 
-#include "engine/generate.h"
 #include "engine/scheduler_core.h"
-#include "tiny_model.h"
+#include "stepped.h"
 
 namespace tern {
 namespace {
 
+using test::kGreedy;
+using test::Recorder;
+using test::RecorderPtr;
+using test::request;
+using test::shared_model;
 using test::some_tokens;
+using test::Stepped;
 using test::TinyModel;
-
-const SamplerOptions kGreedy{.temperature = 0};
-
-struct Recorder : Listener {
-  std::vector<int32_t> tokens;
-  std::vector<TokenEvent> events;
-  std::string text;
-  PromptProgress progress;
-  std::optional<Ending> ending;
-  std::function<void()> at_token;
-
-  void on_prompt(const PromptProgress& p) override { progress = p; }
-  void on_token(const TokenEvent& event) override {
-    if (at_token) at_token();
-    tokens.push_back(event.token);
-    events.push_back(event);
-    text += event.text;
-  }
-  void on_end(const Ending& end) override {
-    EXPECT_FALSE(ending) << "ended twice";
-    text += end.text;
-    ending = end;
-  }
-  EndReason reason() const { return ending.value().reason; }
-};
-using RecorderPtr = std::shared_ptr<Recorder>;
-
-Request request(std::vector<int32_t> prompt, int64_t max_tokens = 6) {
-  return {.prompt = std::move(prompt), .sampling = kGreedy, .max_tokens = max_tokens, .ignore_end = true};
-}
-
-/// A core that is stepped by hand.
-struct Stepped {
-  TinyModel tiny;
-  SchedulerCore core;
-  RequestId last = 0;
-  explicit Stepped(const char* shape = "tiny-llama",
-                   Runner::Limits limits = {.context = 256, .sequences = 2, .rows = 64}, SchedulerLimits with = {})
-      : tiny(shape, limits), core(tiny.model, with) {}
-
-  RecorderPtr add(Request r) {
-    auto recorder = std::make_shared<Recorder>();
-    core.add(core.prepare(++last, std::move(r), recorder));
-    return recorder;
-  }
-  void run() {
-    while (core.step()) {
-    }
-  }
-  RecorderPtr answer(Request r) {
-    const RecorderPtr recorder = add(std::move(r));
-    run();
-    return recorder;
-  }
-  /// What generate() says, in a model of its own.
-  static std::vector<int32_t> alone(const std::string& shape, const std::vector<int32_t>& prompt, int32_t n = 6) {
-    static std::map<std::string, std::unique_ptr<TinyModel>> models;
-    std::unique_ptr<TinyModel>& tiny = models[shape];
-    if (!tiny) tiny = std::make_unique<TinyModel>(shape);
-    Sequence sequence = tiny->runner().start();
-    return generate(tiny->runner(), sequence, prompt, {.sampling = kGreedy, .max_tokens = n}).tokens;
-  }
-  void expect_all_given_back() {
-    const SchedulerStats stats = core.stats();
-    EXPECT_EQ(stats.running, 0);
-    EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages);
-    EXPECT_EQ(stats.states_free + stats.states_cached, stats.states);
-  }
-};
 
 class SchedulerOfFamily : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Families, SchedulerOfFamily, testing::Values("tiny-llama", "tiny-qwen35"),
@@ -343,7 +278,7 @@ TEST(Scheduler, AListenerThatThrowsEndsItsRequestOnly) {
   bad->at_token = [] { throw std::runtime_error("the client is gone"); };
   s.run();
   EXPECT_EQ(bad->reason(), EndReason::kFailed);
-  EXPECT_EQ(bad->ending->error, "the client is gone");
+  EXPECT_EQ(bad->ending->failure.message, "the client is gone");
   EXPECT_EQ(good->tokens.size(), 8u);
   s.expect_all_given_back();
 }
@@ -370,11 +305,6 @@ TEST(Scheduler, APaceOfASmallModelReadsWhatNobodyNotices) {
   EXPECT_NEAR(pace.rows(256), (PrefillPace::kUnnoticed - 0.001) / 0.0002, 1);
   EXPECT_NEAR(pace.rows(256, 7, 1), 7 * (PrefillPace::kUnnoticed - 0.001) / 0.0002, 1);
   EXPECT_EQ(pace.rows(256, 1, 7), pace.rows(256));
-}
-
-/// A model that a Scheduler can share.
-std::shared_ptr<Model> shared_model(const std::shared_ptr<TinyModel>& tiny) {
-  return {tiny, &tiny->model};
 }
 
 TEST(SchedulerThread, AnswersFromItsOwnThreadAndDrains) {

@@ -1,0 +1,93 @@
+// A scheduler's core that tests step by hand, and a listener that writes down what it is told.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/generate.h"
+#include "engine/scheduler.h"
+#include "engine/scheduler_core.h"
+#include "tiny_model.h"
+
+namespace tern::test {
+
+inline const SamplerOptions kGreedy{.temperature = 0};
+
+struct Recorder : Listener {
+  std::vector<int32_t> tokens;
+  std::vector<TokenEvent> events;
+  std::string text;
+  PromptProgress progress;
+  std::optional<Ending> ending;
+  std::function<void()> at_token;
+
+  void on_prompt(const PromptProgress& p) override { progress = p; }
+  void on_token(const TokenEvent& event) override {
+    if (at_token) at_token();
+    tokens.push_back(event.token);
+    events.push_back(event);
+    text += event.text;
+  }
+  void on_end(const Ending& end) override {
+    EXPECT_FALSE(ending) << "ended twice";
+    text += end.text;
+    ending = end;
+  }
+  EndReason reason() const { return ending.value().reason; }
+};
+using RecorderPtr = std::shared_ptr<Recorder>;
+
+inline Request request(std::vector<int32_t> prompt, int64_t max_tokens = 6) {
+  return {.prompt = std::move(prompt), .sampling = kGreedy, .max_tokens = max_tokens, .ignore_end = true};
+}
+
+/// A core that is stepped by hand.
+struct Stepped {
+  TinyModel tiny;
+  SchedulerCore core;
+  RequestId last = 0;
+  explicit Stepped(const char* shape = "tiny-llama",
+                   Runner::Limits limits = {.context = 256, .sequences = 2, .rows = 64}, SchedulerLimits with = {})
+      : tiny(shape, limits), core(tiny.model, with) {}
+
+  RecorderPtr add(Request r) {
+    auto recorder = std::make_shared<Recorder>();
+    core.add(core.prepare(++last, std::move(r), recorder));
+    return recorder;
+  }
+  void run() {
+    while (core.step()) {
+    }
+  }
+  RecorderPtr answer(Request r) {
+    const RecorderPtr recorder = add(std::move(r));
+    run();
+    return recorder;
+  }
+  /// What generate() says, in a model of its own.
+  static std::vector<int32_t> alone(const std::string& shape, const std::vector<int32_t>& prompt, int32_t n = 6) {
+    static std::map<std::string, std::unique_ptr<TinyModel>> models;
+    std::unique_ptr<TinyModel>& tiny = models[shape];
+    if (!tiny) tiny = std::make_unique<TinyModel>(shape);
+    Sequence sequence = tiny->runner().start();
+    return generate(tiny->runner(), sequence, prompt, {.sampling = kGreedy, .max_tokens = n}).tokens;
+  }
+  void expect_all_given_back() {
+    const SchedulerStats stats = core.stats();
+    EXPECT_EQ(stats.running, 0);
+    EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages);
+    EXPECT_EQ(stats.states_free + stats.states_cached, stats.states);
+  }
+};
+
+/// A model that a Scheduler can share.
+inline std::shared_ptr<Model> shared_model(const std::shared_ptr<TinyModel>& tiny) {
+  return {tiny, &tiny->model};
+}
+
+}  // namespace tern::test
