@@ -39,8 +39,9 @@ MemoryNeed memory_need(const Plan& plan, const Runner::Limits& limits, BackendKi
   uint64_t row_bytes = 0;
   for (const ValInfo& v : plan.vals) row_bytes += v.outputs_only ? 0 : static_cast<uint64_t>(v.cols) * sizeof(float);
   // Backends reuse the memory of dead activations: of the sum over all layers about one layer's part is alive.
-  need.activations = rows * row_bytes / static_cast<uint64_t>(std::max<int64_t>(1, plan.n_layers));
+  need.activations = 2 * rows * row_bytes / static_cast<uint64_t>(std::max<int64_t>(1, plan.n_layers));
   need.activations += static_cast<uint64_t>(int64_t{limits.sequences} * plan.n_vocab) * sizeof(float);
+  need.activations += rows * static_cast<uint64_t>(plan.n_embd) * sizeof(float);  // hidden states, to take the mean of
   return need;
 }
 

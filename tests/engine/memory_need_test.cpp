@@ -30,6 +30,18 @@ TEST(MemoryNeed, AHybridHasStateThatDoesNotGrow) {
   EXPECT_EQ(small.states, large.states);
 }
 
+TEST(MemoryNeed, CountsTheActivationsOfAnswersAndOfEmbeddings) {
+  const Planned tiny("tiny-llama");
+  uint64_t row = 0;  // of a layer
+  for (const ValInfo& v : tiny.plan.vals)
+    if (!v.outputs_only) row += static_cast<uint64_t>(v.cols) * sizeof(float);
+  row /= static_cast<uint64_t>(tiny.plan.n_layers);
+  const uint64_t few = memory_need(tiny.plan, {.context = 256, .rows = 32}).activations,
+                 many = memory_need(tiny.plan, {.context = 256, .rows = 64}).activations;
+  EXPECT_NEAR(static_cast<double>(many - few),
+              32.0 * static_cast<double>(2 * row + 4 * static_cast<uint64_t>(tiny.plan.n_embd)), 256.0);
+}
+
 TEST(FittingContext, IsTheLargestThatFitsAndAtMostTheTrainedOne) {
   const Planned tiny("tiny-llama");
   EXPECT_EQ(fitting_context(tiny.plan, {}, uint64_t{1} << 40), tiny.plan.n_context_train);
