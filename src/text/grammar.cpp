@@ -260,15 +260,15 @@ bool is_text(std::string_view piece) {
 TokenTable::TokenTable(const Tokenizer& tokenizer) {
   auto impl = std::make_unique<Impl>();
   impl->tokenizer = &tokenizer;
+  std::vector<std::pair<std::string, int32_t>> sorted;
   for (int32_t id = 0; id < tokenizer.n_vocab(); ++id) {
     if (tokenizer.is_end_of_generation(id)) {
       impl->ends.push_back(id);
-    } else if (is_text(tokenizer.piece(id))) {
-      impl->ids.push_back(id);
+    } else if (std::string piece = tokenizer.piece(id); is_text(piece)) {
+      sorted.emplace_back(std::move(piece), id);
     }
   }
-  const auto bytes = [&](int32_t id) -> const std::string& { return tokenizer.piece(id); };
-  std::sort(impl->ids.begin(), impl->ids.end(), [&](int32_t a, int32_t b) { return bytes(a) < bytes(b); });
+  std::sort(sorted.begin(), sorted.end());
   std::vector<uint32_t> path;  // nodes above the next, by depth
   const auto close_below = [&](size_t depth) {
     for (; path.size() > depth; path.pop_back())
@@ -277,8 +277,9 @@ TokenTable::TokenTable(const Tokenizer& tokenizer) {
   impl->nodes.push_back({});
   path.push_back(0);
   std::string_view before;
-  for (size_t i = 0; i < impl->ids.size(); ++i) {
-    const std::string_view text = bytes(impl->ids[i]);
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const std::string_view text = sorted[i].first;
+    impl->ids.push_back(sorted[i].second);
     const auto split = std::mismatch(text.begin(), text.end(), before.begin(), before.end()).first;
     const auto shared = static_cast<size_t>(split - text.begin());
     close_below(shared + 1);

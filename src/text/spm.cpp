@@ -36,7 +36,7 @@ std::vector<std::vector<Affix>> affixes(const Vocabulary& vocabulary, End end) {
   std::vector<std::pair<std::string, int32_t>> sorted;
   for (int32_t id = 0; id < vocabulary.size(); ++id) {
     if (!vocabulary.is_ordinary(id) || vocabulary.text(id).empty()) continue;
-    std::string key = vocabulary.text(id);
+    std::string key(vocabulary.text(id));
     if (end == End::kBack) std::reverse(key.begin(), key.end());
     sorted.emplace_back(std::move(key), id);
   }
@@ -69,7 +69,7 @@ Spm::Spm(const Vocabulary& vocabulary, std::optional<int32_t> unknown)
     byte_ids_[b] = vocabulary.find(fmt::format("<0x{:02X}>", b)).value_or(-1);
   }
   for (int32_t id = 0; id < n_tokens_; ++id) {
-    const std::string& text = vocabulary.text(id);
+    const std::string_view text = vocabulary.text(id);
     if (!vocabulary.is_ordinary(id) || text.empty()) continue;
     if (const Utf8Sequence first = decode_utf8(text); first.length == text.size())
       char_ids_.emplace(first.code_point, id);

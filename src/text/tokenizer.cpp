@@ -106,8 +106,7 @@ struct Tokenizer::Impl {
     }
     read_special(metadata);
     special.emplace(special_tokens(metadata));
-    pieces.reserve(vocabulary.texts.size());
-    for (int32_t id = 0; id < vocabulary.size(); ++id) pieces.push_back(make_piece(id));
+    for (int32_t id = 0; id < vocabulary.size(); ++id) pieces.add(make_piece(id));
   }
 
   void read_special(const gguf::Metadata& metadata) {
@@ -151,7 +150,7 @@ struct Tokenizer::Impl {
     const bool phi3 = is_phi3(metadata);
     std::vector<SpecialTokens::Token> out;
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
-      const std::string& text = vocabulary.text(id);
+      const std::string_view text = vocabulary.text(id);
       const bool control = is_special(id);
       if (text.empty() || (!control && vocabulary.type(id) != TokenType::kUserDefined)) continue;
       const bool strip_right = phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
@@ -170,7 +169,7 @@ struct Tokenizer::Impl {
   void mark_end(int32_t id) { ends[static_cast<size_t>(id)] = true; }
 
   std::string make_piece(int32_t id) const {
-    const std::string& text = vocabulary.text(id);
+    const std::string text(vocabulary.text(id));
     const TokenType type = vocabulary.type(id);
     if (type == TokenType::kControl || type == TokenType::kUnknown) return text;
     if (is_bpe() && type == TokenType::kUserDefined) return text;
@@ -199,7 +198,7 @@ struct Tokenizer::Impl {
   Vocabulary vocabulary;
   std::variant<std::monostate, ByteLevelBpe, Spm> encoder;
   std::optional<SpecialTokens> special;
-  std::vector<std::string> pieces;  // by id: what it prints
+  StringTable pieces;               // by id: what it prints
   std::vector<bool> ends;           // by id: ends an answer
   std::optional<int32_t> bos, eos, eot;
   bool add_bos = false, add_eos = false;
@@ -244,9 +243,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
   return out;
 }
 
-const std::string& Tokenizer::piece(int32_t id, bool special) const {
-  static const std::string kNothing;
-  return impl_->is_special(id) && !special ? kNothing : impl_->pieces[static_cast<size_t>(id)];
+std::string Tokenizer::piece(int32_t id, bool special) const {
+  return impl_->is_special(id) && !special ? std::string() : std::string(impl_->pieces[static_cast<size_t>(id)]);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool special) const {
@@ -291,8 +289,8 @@ bool Tokenizer::is_special(int32_t id) const {
 std::optional<int32_t> Tokenizer::find(std::string_view token) const {
   return impl_->vocabulary.find(token);
 }
-const std::string& Tokenizer::token_text(int32_t id) const {
-  return impl_->vocabulary.texts[impl_->checked(id)];
+std::string Tokenizer::token_text(int32_t id) const {
+  return std::string(impl_->vocabulary.texts[impl_->checked(id)]);
 }
 const std::string& Tokenizer::description() const noexcept {
   return impl_->description;

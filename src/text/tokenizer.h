@@ -35,7 +35,7 @@ class Tokenizer {
 
   /// The bytes of one token, possibly part of a UTF-8 sequence. A control or unknown token has its name when `special`,
   /// else nothing. kInvalidArgument when `id` is not a token.
-  const std::string& piece(int32_t id, bool special = false) const;
+  std::string piece(int32_t id, bool special = false) const;
   /// The text of all of them in valid UTF-8 (U+FFFD for what is not), without the blank an SPM encoder puts in front.
   std::string decode(std::span<const int32_t> ids, bool special = false) const;
 
@@ -54,7 +54,7 @@ class Tokenizer {
   /// The id of a token as the file spells it.
   std::optional<int32_t> find(std::string_view token) const;
   /// The token as the file spells it. kInvalidArgument when `id` is not a token.
-  const std::string& token_text(int32_t id) const;
+  std::string token_text(int32_t id) const;
   /// "gpt2/qwen2", "llama": for listings.
   const std::string& description() const noexcept;
 

@@ -1,7 +1,6 @@
 #include "text/tokenizer_merges.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/error.h"
 
@@ -18,19 +17,22 @@ bool later(const MergeScratch::Candidate& a, const MergeScratch::Candidate& b) {
 
 }  // namespace
 
-MergeTable::MergeTable(size_t n_pairs) : slots_(std::bit_ceil(2 * n_pairs + 2)), mask_(slots_.size() - 1) {}
+MergeTable::MergeTable(size_t n_pairs) : slots_(n_pairs + n_pairs / 2 + 2) {}
 
 size_t MergeTable::slot_of(int32_t left, int32_t right) const noexcept {
   const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-  size_t i = static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & mask_;
-  while (slots_[i].left != -1 && (slots_[i].left != left || slots_[i].right != right)) i = (i + 1) & mask_;
+  const uint64_t hash = (key * 0x9E3779B97F4A7C15u) >> 32;
+  auto i = static_cast<size_t>((hash * slots_.size()) >> 32);
+  while (slots_[i].left != -1 && (slots_[i].left != left || slots_[i].right != right)) {
+    if (++i == slots_.size()) i = 0;
+  }
   return i;
 }
 
 void MergeTable::add(int32_t left, int32_t right, uint32_t rank, int32_t merged) {
   Slot& slot = slots_[slot_of(left, right)];
   if (slot.left != -1) return;
-  CHECK(2 * ++used_ <= slots_.size(), "{} pairs in {} slots", used_, slots_.size());
+  CHECK(++used_ < slots_.size(), "{} pairs in {} slots", used_, slots_.size());
   slot = {left, right, rank, merged};
 }
 

@@ -26,7 +26,7 @@ class MergeTable {
   void merge(std::vector<int32_t>& symbols, MergeScratch& scratch) const;
 
  private:
-  // Open addressing over a power of two slots, at most half of them full.
+  // Open addressing, two of three slots full.
   struct Slot {
     int32_t left = -1, right = -1;
     uint32_t rank = 0;
@@ -35,7 +35,7 @@ class MergeTable {
   size_t slot_of(int32_t left, int32_t right) const noexcept;
 
   std::vector<Slot> slots_;
-  size_t mask_ = 0, used_ = 0;
+  size_t used_ = 0;
 };
 
 }  // namespace tern::text

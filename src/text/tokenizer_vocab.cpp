@@ -1,6 +1,8 @@
 #include "text/tokenizer_vocab.h"
 
+#include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "base/error.h"
@@ -33,7 +35,7 @@ Vocabulary::Vocabulary(const gguf::Metadata& metadata) {
   if (tokens->size() > kMostTokens) {
     fail(ErrorCode::kBadFile, "tokenizer.ggml.tokens has {} entries, more than {}", tokens->size(), kMostTokens);
   }
-  texts = *tokens;
+  for (const std::string& token : *tokens) texts.add(token);
 
   types.assign(texts.size(), TokenType::kNormal);
   if (const auto values = metadata.get_ints("tokenizer.ggml.token_type")) {
@@ -49,19 +51,25 @@ Vocabulary::Vocabulary(const gguf::Metadata& metadata) {
     }
   }
 
-  ids_.reserve(texts.size());
+  slots_.assign(std::bit_ceil(2 * texts.size()), -1);
   for (size_t i = 0; i < texts.size(); ++i) {
     if (texts[i].empty()) continue;  // a hole in the list: nothing spells it
-    const auto [other, is_new] = ids_.emplace(texts[i], static_cast<int32_t>(i));
-    if (!is_new) {
-      fail(ErrorCode::kBadFile, "tokenizer.ggml.tokens has '{}' twice, as {} and {}", texts[i], other->second, i);
-    }
+    int32_t& id = slots_[slot_of(texts[i])];
+    if (id >= 0) fail(ErrorCode::kBadFile, "tokenizer.ggml.tokens has '{}' twice, as {} and {}", texts[i], id, i);
+    id = static_cast<int32_t>(i);
   }
 }
 
+size_t Vocabulary::slot_of(std::string_view text) const {
+  const size_t mask = slots_.size() - 1;
+  size_t i = std::hash<std::string_view>()(text) & mask;
+  while (slots_[i] >= 0 && this->text(slots_[i]) != text) i = (i + 1) & mask;
+  return i;
+}
+
 std::optional<int32_t> Vocabulary::find(std::string_view text) const {
-  const auto it = ids_.find(text);
-  return it == ids_.end() ? std::nullopt : std::optional(it->second);
+  const int32_t id = slots_[slot_of(text)];
+  return id < 0 ? std::nullopt : std::optional(id);
 }
 
 std::optional<int32_t> Vocabulary::find_ordinary(std::string_view text) const {
