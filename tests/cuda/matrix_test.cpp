@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/cuda/device.h"
-#include "backend/matrix_weights.h"
+#include "cuda/device_data.h"
 #include "quant/activation.h"
 #include "quant/format.h"
 #include "quant/hadamard.h"
@@ -19,32 +19,6 @@ namespace tern::cuda {
 namespace {
 
 using quant::Activation;
-
-template <typename T>
-DeviceMemory to_device(const std::vector<T>& v) {
-  DeviceMemory m(std::max<size_t>(v.size() * sizeof(T), 16));
-  check(cudaMemcpy(m.data(), v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice), "copy to the GPU");
-  check(cudaDeviceSynchronize(), "copy to the GPU");  // the copy may return before its bytes arrive
-  return m;
-}
-std::vector<float> to_host(const DeviceMemory& m, size_t n) {
-  std::vector<float> v(n);
-  check(cudaMemcpy(v.data(), m.data(), n * sizeof(float), cudaMemcpyDeviceToHost), "copy from the GPU");
-  return v;
-}
-const float* floats(const DeviceMemory& m) {
-  return reinterpret_cast<const float*>(m.data());
-}
-float* floats(DeviceMemory& m) {
-  return reinterpret_cast<float*>(m.data());
-}
-/// Memory in which an element that nothing writes is not a number.
-DeviceMemory poisoned(size_t n) {
-  DeviceMemory m(n * sizeof(float));
-  check(cudaMemset(m.data(), 0xff, m.size()), "poison");
-  check(cudaDeviceSynchronize(), "poison");
-  return m;
-}
 
 class CudaMatrix : public testing::Test {
  protected:
@@ -61,36 +35,6 @@ class CudaMatrix : public testing::Test {
 struct Expected {
   double value, magnitude;  // the sum, and the sum of the magnitudes of its terms
 };
-
-/// A weight on the GPU and as floats on the host.
-struct Weight {
-  MatrixShape shape;
-  std::vector<float> values;
-  DeviceMemory memory;
-  DeviceMatrix matrix;
-};
-
-Weight make_weight(Uploader& uploader, MatrixShape shape, test::Codes codes, std::mt19937& random) {
-  const std::vector<std::byte> tensor =
-      test::random_tensor(shape.type, shape.rows * shape.experts, shape.cols, codes, random);
-  Weight w{.shape = shape, .values = {}, .memory = DeviceMemory(matrix_bytes(shape)), .matrix = {}};
-  w.values.resize(static_cast<size_t>(shape.rows * shape.experts * shape.cols));
-  quant::find_format(shape.type)
-      ->decode(tensor.data(), w.values.data(), static_cast<int64_t>(w.values.size()),
-               quant::tensor_scale(shape.type, tensor));
-  check(cudaMemset(w.memory.data(), 0xff, w.memory.size()), "poison");
-  w.matrix = uploader.upload(shape, tensor, w.memory.data());
-  uploader.finish();
-  return w;
-}
-
-std::vector<float> random_rows(int64_t rows, int64_t cols, std::mt19937& random) {
-  std::normal_distribution<float> normal(0.0f, 1.5f);
-  std::vector<float> x(static_cast<size_t>(rows * cols));
-  for (float& v : x) v = normal(random);
-  if (rows > 1) std::fill_n(x.begin() + cols, cols, 0.0f);
-  return x;
-}
 
 /// The activations as the rule rounds them.
 std::vector<double> rounded(Activation rule, const std::vector<float>& x, int64_t cols) {

@@ -253,7 +253,9 @@ void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& 
   prepare(stream, Source{.x = x, .x_stride = to.cols}, rows, rotation, to);
 }
 
-void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to) {
+namespace {
+
+PrepareArgs prepare_args(const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to) {
   CHECK(rows <= to.capacity, "{} rows, room for {}", rows, to.capacity);
   PrepareArgs args = rotation_args(source, rows, to.cols, rotation);
   if (to.rule == Activation::kF32) {
@@ -268,7 +270,13 @@ void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rota
     args.group = v.multipliers ? 0 : static_cast<int>(quant::activation_group(to.rule, to.cols));
     args.lane_order = rows <= kMatvecRows;
   }
-  launch_prepare(stream, args);
+  return args;
+}
+
+}  // namespace
+
+void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to) {
+  launch_prepare(stream, prepare_args(source, rows, rotation, to));
 }
 
 void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, const Rotation& rotation, bool inverse,
@@ -294,6 +302,47 @@ void multiply(cudaStream_t stream, std::span<const Product> products, const Prep
     args.rows = static_cast<int>(rows);
     (rows <= kMatvecRows ? kernels.matvec : kernels.gemm)(stream, args);
   });
+}
+
+// ---- Chains ----
+
+struct Chain::Args {
+  const FormatKernels* kernels = nullptr;
+  ChainArgs chain;
+};
+
+Chain::Chain() : args_(std::make_unique<Args>()) {}
+Chain::~Chain() = default;
+
+bool Chain::add(const Link& link) {
+  ChainArgs& c = args_->chain;
+  if (c.links == kMaxLinks || link.to.rule == Activation::kF32) return false;
+  int launches = 0;
+  for_each_layout({link.products.data(), link.n_products}, link.to, [&](const FormatKernels& kernels, ProductArgs& p) {
+    if (launches++ > 0) return;
+    if (!args_->kernels) args_->kernels = &kernels;
+    p.rows = 1;
+    p.x.multipliers = nullptr;  // a link has that of its row for itself
+    c.link[c.links] = {.prepare = prepare_args(link.source, 1, link.rotation, link.to),
+                       .product = p,
+                       .glu_gate = link.glu_gate,
+                       .glu_kind = link.glu_kind};
+    if (!kernels.chain || kernels.chain != args_->kernels->chain) launches = 2;
+  });
+  if (launches != 1) return false;
+  ++c.links;
+  if (args_->kernels->chain_takes(c)) return true;
+  --c.links;
+  return false;
+}
+
+size_t Chain::workspace_bytes() {
+  return kAlign;
+}
+
+void Chain::launch(cudaStream_t stream, std::byte* workspace) const {
+  args_->chain.arrivals = reinterpret_cast<unsigned long long*>(workspace);
+  args_->kernels->chain(stream, args_->chain);
 }
 
 size_t routing_bytes(int64_t rows, int64_t used, int64_t experts) {

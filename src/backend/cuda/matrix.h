@@ -101,6 +101,36 @@ constexpr size_t kMaxProducts = 4;
 /// x.cols columns; rows is what x was prepared with.
 void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows);
 
+/// Products of one row and what computes their activations: to = rule(rotate(source)), products over that. With
+/// `glu_gate` the source's x is glu(glu_gate, x).
+struct Link {
+  Source source{};
+  Rotation rotation{};
+  Prepared to{};
+  const float* glu_gate = nullptr;
+  int32_t glu_kind = 0;
+  std::array<Product, kMaxProducts> products{};
+  size_t n_products = 0;
+};
+/// Links behind each other in one launch. What a link reads must not be what it writes; `to` and the result of a glu
+/// are not written for others. Every launch with the same workspace has ended before the next begins, and no other
+/// chain may run on the GPU at that time.
+class Chain {
+ public:
+  Chain();
+  ~Chain();
+  /// False when `link` cannot be part of this launch: another format, too many columns, no room. Addresses may be
+  /// missing where only that is asked.
+  bool add(const Link& link);
+  /// `workspace`: workspace_bytes() of device memory, zero before the first launch.
+  void launch(cudaStream_t stream, std::byte* workspace) const;
+  static size_t workspace_bytes();
+
+ private:
+  struct Args;
+  std::unique_ptr<Args> args_;
+};
+
 /// Which expert multiplies what: pair p = r * used + j takes W[ids[p]].
 struct Routing {
   const int32_t* ids = nullptr;  // [rows * used]

@@ -1,6 +1,7 @@
 // TERN_CUDA_FORMAT(TYPE): the functions of one format, instantiated. A format costs some seconds of compiling an
 // architecture, so matrix_*.cu share them out.
 #pragma once
+#include "backend/cuda/matrix_chain.h"
 #include "backend/cuda/matrix_matvec.h"
 #include "backend/cuda/matrix_rest.h"
 #include "backend/cuda/matrix_wgmma.h"
@@ -10,14 +11,16 @@ namespace tern::cuda {
 template <TensorType kType>
 constexpr FormatKernels make_format_kernels() {
   using L = typename FileBlock<kType>::DeviceLayout;
-  return {.type = kType,
-          .unit = L::kUnit,
-          .unit_bytes = L::kUnitBytes,
-          .repack = launch_repack<kType>,
-          .matvec = launch_matvec<L>,
-          .gemm = launch_tiled<L>,
-          .floats = launch_floats<L>,
-          .lookup = launch_lookup<L>};
+  FormatKernels k{.type = kType,
+                  .unit = L::kUnit,
+                  .unit_bytes = L::kUnitBytes,
+                  .repack = launch_repack<kType>,
+                  .matvec = launch_matvec<L>,
+                  .gemm = launch_tiled<L>,
+                  .floats = launch_floats<L>,
+                  .lookup = launch_lookup<L>};
+  if constexpr (L::kBits) k.chain = launch_chain<L>, k.chain_takes = chain_takes<L>;
+  return k;
 }
 
 #define TERN_CUDA_FORMAT(TYPE)                       \

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/matrix_prepare.h"
 #include "gguf/types.h"
 
 namespace tern::cuda {
@@ -95,6 +96,21 @@ struct RepackArgs {
   int units = 0;
 };
 
+/// A product of one row in a chain, after what computes its activations.
+struct ChainLink {
+  PrepareArgs prepare;
+  ProductArgs product;
+  const float* glu_gate = nullptr;  // if any, the activations start from glu(glu_gate, prepare.source.x)
+  int glu_kind = 0;                 // in the order of Gate
+};
+/// As many as fit the arguments of a kernel.
+constexpr int kMaxLinks = 6;
+struct ChainArgs {
+  ChainLink link[kMaxLinks];
+  int links = 0;
+  unsigned long long* arrivals = nullptr;  // of blocks at the barriers of all launches so far; 0 at first
+};
+
 /// What a format needs of the device. Functions enqueue one launch.
 struct FormatKernels {
   TensorType type;
@@ -103,6 +119,8 @@ struct FormatKernels {
   void (*repack)(cudaStream_t, const RepackArgs&) = nullptr;
   void (*matvec)(cudaStream_t, const ProductArgs&) = nullptr;  // rows <= kMatvecRows; experts: any number of pairs
   void (*gemm)(cudaStream_t, const ProductArgs&) = nullptr;    // any rows
+  void (*chain)(cudaStream_t, const ChainArgs&) = nullptr;     // two-bit layouts, if it takes the links
+  bool (*chain_takes)(const ChainArgs&) = nullptr;
   void (*floats)(cudaStream_t, const FloatArgs&) = nullptr;
   void (*lookup)(cudaStream_t, const LookupArgs&) = nullptr;
 };

@@ -1,101 +1,15 @@
-// A block takes a span of a row, four consecutive elements a thread. Butterflies of the Hadamard transform run in
-// registers (strides 1, 2), between lanes (4 .. 64) and between warps (128 ..): every pair is added and subtracted as
-// quant::walsh_hadamard does it, so the bits agree. Rounding follows quant::quantize_row to the last integer.
+// Rotating and rounding the activations of products that are launched by themselves (matrix_chain.h does it in theirs):
+// a block takes a span of a row.
 #include <algorithm>
 
-#include "backend/cuda/gates.h"
-#include "backend/cuda/launch.h"
-#include "backend/cuda/matrix_kernels.h"
-#include "backend/cuda/matrix_prepare.h"
+#include "backend/cuda/matrix_columns.h"
 #include "backend/cuda/mma.h"
-#include "quant/activation.h"
 
 namespace tern::cuda {
 namespace {
 
 constexpr int64_t kLeastSpan = 1024, kMostSpan = 4096;
 constexpr int64_t kManyRows = 64;  // from here on a block takes a whole row, so that its norm is found once
-
-struct Four {
-  float v[4];
-};
-
-__device__ void butterfly(float& a, float& b) {
-  const float sum = a + b, difference = a - b;
-  a = sum, b = difference;
-}
-
-/// H of blocks of `block` elements that lie in the span; `shared` has two buffers of a float4 a thread.
-__device__ void transform(Four& x, int block, float factor, float4* shared) {
-  const int tid = static_cast<int>(threadIdx.x);
-  for (float& v : x.v) v = __fmul_rn(v, factor);
-  if (block > 1) {
-    butterfly(x.v[0], x.v[1]);
-    butterfly(x.v[2], x.v[3]);
-  }
-  if (block > 2) {
-    butterfly(x.v[0], x.v[2]);
-    butterfly(x.v[1], x.v[3]);
-  }
-  for (int lanes = 1; lanes < 32 && lanes * 4 < block; lanes *= 2) {
-    const bool upper = tid & lanes;
-    for (float& v : x.v) {
-      const float other = __shfl_xor_sync(~0u, v, lanes);
-      v = upper ? other - v : v + other;
-    }
-  }
-  int buffer = 0;
-  for (int threads = 32; threads * 4 < block; threads *= 2, buffer ^= 1) {
-    float4* const here = shared + buffer * static_cast<int>(blockDim.x);
-    here[tid] = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
-    __syncthreads();
-    const float4 other = here[tid ^ threads];
-    const float o[4] = {other.x, other.y, other.z, other.w};
-    const bool upper = tid & threads;
-    for (int i = 0; i < 4; ++i) x.v[i] = upper ? o[i] - x.v[i] : x.v[i] + o[i];
-  }
-}
-
-/// Four columns of a row from `col` on; zeros behind its end.
-__device__ Four read_columns(const float* row, const Columns& c, int col, int cols) {
-  Four x{};
-  if (c.dim > 0) {
-    int h = col / c.dim;
-    const int in_head = col % c.dim;
-    if (c.rep > 1) h = c.k_heads * (h % c.rep) + h / c.rep;
-    row += c.offset + h * c.stride + in_head - col;
-  }
-  if (col + 4 <= cols && reinterpret_cast<uintptr_t>(row + col) % 16 == 0) {
-    const float4 v = *reinterpret_cast<const float4*>(row + col);
-    x.v[0] = v.x, x.v[1] = v.y, x.v[2] = v.z, x.v[3] = v.w;
-    return x;
-  }
-  for (int i = 0; i < 4; ++i) {
-    if (col + i < cols) x.v[i] = row[col + i];
-  }
-  return x;
-}
-__device__ void write_columns(float* row, const Four& x, int col, int cols) {
-  if (col + 4 <= cols && reinterpret_cast<uintptr_t>(row + col) % 16 == 0) {
-    *reinterpret_cast<float4*>(row + col) = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
-    return;
-  }
-  for (int i = 0; i < 4; ++i) {
-    if (col + i < cols) row[col + i] = x.v[i];
-  }
-}
-
-__device__ double square(const Four& x) {
-  return (static_cast<double>(x.v[0]) * x.v[0] + static_cast<double>(x.v[1]) * x.v[1]) +
-         (static_cast<double>(x.v[2]) * x.v[2] + static_cast<double>(x.v[3]) * x.v[3]);
-}
-__device__ double sum_of_lanes(double v, int lanes) {
-  for (int i = 1; i < lanes; i *= 2) v += __shfl_xor_sync(~0u, v, i);
-  return v;
-}
-__device__ float norm_factor(double squares, int64_t n, float eps) {
-  return static_cast<float>(1.0 / sqrt(squares / static_cast<double>(n) + eps));
-}
 
 /// The factor of a norm over the whole row, which every block of the row finds for itself; 1 without one.
 __device__ float row_factor(const PrepareArgs& p, int64_t row) {
@@ -120,95 +34,6 @@ __device__ float row_factor(const PrepareArgs& p, int64_t row) {
   __syncthreads();
   sum = threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : 0.0;
   return norm_factor(sum_of_lanes(sum, 32), p.cols, s.eps);
-}
-
-/// What a thread multiplies its four columns by; no kernel writes it, so it is read before the inputs are there.
-struct Constants {
-  Four norm, signs;
-};
-__device__ Constants read_constants(const PrepareArgs& p, int col) {
-  Constants c{};
-  const Source& s = p.source;
-  const int cols = static_cast<int>(p.cols);
-  if (col >= cols) return c;
-  if (s.norm) c.norm = read_columns(s.norm, Columns{}, s.group == cols ? col : col % s.group, s.group);
-  if (p.signs) c.signs = read_columns(p.signs, Columns{}, col % static_cast<int>(p.width), static_cast<int>(p.width));
-  return c;
-}
-
-/// Four columns of the source. All lanes of a warp come along.
-__device__ Four read_source(const PrepareArgs& p, int64_t row, int col, float factor, const Constants& constants) {
-  const Source& s = p.source;
-  const int cols = static_cast<int>(p.cols);
-  Four x{}, g{};
-  if (col < cols) x = read_columns(s.x + row * s.x_stride, s.x_columns, col, cols);
-  if (s.gate && col < cols) g = read_columns(s.gate + row * s.gate_stride, s.gate_columns, col, cols);
-  if (s.norm) {
-    if (s.group != cols) factor = norm_factor(sum_of_lanes(square(x), s.group / 4), s.group, s.eps);
-    for (int i = 0; i < 4; ++i) x.v[i] = x.v[i] * factor * constants.norm.v[i];
-  }
-  if (s.gate) {
-    for (int i = 0; i < 4; ++i) x.v[i] *= gate_of(s.gate_kind, g.v[i]);
-  }
-  if (s.plain && col < cols) write_columns(s.plain + row * cols, x, col, cols);
-  return x;
-}
-
-__device__ Four load_span(const PrepareArgs& p, int64_t row, int col, float row_factor, const Constants& constants,
-                          float4* shared) {
-  Four x = read_source(p, row, col, row_factor, constants);
-  if (p.block == 0) return x;
-  const auto apply_signs = [&] {
-    for (int i = 0; p.signs && i < 4; ++i) x.v[i] = __fmul_rn(x.v[i], constants.signs.v[i]);
-  };
-  if (!p.inverse) apply_signs();
-  transform(x, static_cast<int>(p.block), p.factor, shared);
-  if (p.inverse) apply_signs();
-  return x;
-}
-
-__device__ float magnitude_of(const Four& x) {
-  return fmaxf(fmaxf(fabsf(x.v[0]), fabsf(x.v[1])), fmaxf(fabsf(x.v[2]), fabsf(x.v[3])));
-}
-__device__ float most_of_lanes(float v, int lanes) {
-  for (int i = 1; i < lanes; i *= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, i));
-  return v;
-}
-
-/// The four integers of a thread to their place.
-__device__ void store(const PrepareArgs& p, int64_t row, int col, const Four& x, float multiplier) {
-  uint32_t packed = 0;
-  for (int i = 0; i < 4; ++i) {
-    const int q = max(-128, min(127, __float2int_rn(__fmul_rn(x.v[i], multiplier))));
-    packed |= (static_cast<uint32_t>(q) & 255u) << (8 * i);
-  }
-  if (col >= p.q_stride) return;
-  const int64_t at = p.lane_order ? row * p.q_stride + col / 128 * 128 + act_position(col % 128)
-                                  : act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16;
-  *reinterpret_cast<uint32_t*>(p.q + at) = packed;
-}
-
-__device__ int64_t scale_place(const PrepareArgs& p, int64_t row, int col) {
-  if (p.group == 32) return (row * p.q_stride + col) / 32;
-  return p.lane_order ? (row * p.q_stride + col) / 128 : col / 128 * p.stride + row;
-}
-
-/// Rounds four columns a thread under a scale a group of columns.
-__device__ void round_span(const PrepareArgs& p, int64_t row, int col, const Four& x, float* most) {
-  float amax = most_of_lanes(magnitude_of(x), p.group == 32 ? 8 : 32);
-  if (p.group == 256) {
-    const int warp = static_cast<int>(threadIdx.x / 32);
-    __syncthreads();  // the span before has been rounded
-    if (threadIdx.x % 32 == 0) most[warp] = amax;
-    __syncthreads();
-    amax = fmaxf(amax, most[warp ^ 1]);
-  }
-  const bool zero = amax < quant::kSmallestAmax;
-  const float d = __fdiv_rn(amax, 127.0f);
-  store(p, row, col, x, zero ? 0.0f : __fdiv_rn(127.0f, amax));
-  if (col < p.q_stride && threadIdx.x % (p.group == 32 ? 8 : 32) == 0) {
-    p.scales[scale_place(p, row, col)] = zero ? 0.0f : p.group == 32 ? quant::half_scale(d) : d;
-  }
 }
 
 /// Blocks: x: row, y: span of it; those of few rows have one span each.
@@ -264,7 +89,7 @@ __global__ void __launch_bounds__(1024) prepare_row_kernel(const __grid_constant
   if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = amax;
   __syncthreads();
   for (unsigned i = 0; i < blockDim.x / 32; ++i) amax = fmaxf(amax, most[i]);
-  const auto multiplier = static_cast<float>(127.0 / fmax(1e-5, static_cast<double>(amax)));
+  const float multiplier = row_multiplier(amax);
   if (threadIdx.x == 0) p.multipliers[row] = multiplier;
   const auto round = [&](int at, const Four& x) {
     const int col = at + static_cast<int>(threadIdx.x) * 4;

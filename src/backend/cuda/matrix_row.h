@@ -14,8 +14,8 @@ constexpr int kRowWarps = 16;  // at most: a power of two
 /// Stages of a warp under way. They take more than half the shared memory: two blocks on a multiprocessor, which the
 /// early start of the next launch would lead to, leave another without.
 constexpr int kRowDepth = 4;
-template <typename L>
-using RowRing = WarpRing<Stages<L, 1>::kBytes, 1, kRowDepth>;
+template <typename L, int kDepth = kRowDepth>
+using RowRing = WarpRing<Stages<L, 1>::kBytes, 1, kDepth>;
 
 /// What a block multiplies: all stages of `tiles` tiles from `tile` on, and what of it is a warp's: `places` of these
 /// stages, from stage `first` of tile `first_tile` (of the share) on.
@@ -134,6 +134,11 @@ struct RowSums {
   __device__ RowSums(uint8_t* memory, int warps, int tiles)
       : partial(reinterpret_cast<float (*)[kTileRows]>(memory)),
         spans(reinterpret_cast<int2*>(partial + warps + tiles)) {}
+  /// A warp without stages leaves nothing.
+  __device__ void clear(int parts) const {
+    for (int i = static_cast<int>(threadIdx.x); i < parts * kTileRows; i += static_cast<int>(blockDim.x))
+      partial[0][i] = 0;
+  }
   /// The sums of a warp's part of a tile, which begins, ends, both or neither of it.
   template <typename L>
   __device__ __forceinline__ void leave(int warp, int tile, int lane, float (&y)[4], bool begins, bool ends) const {
@@ -152,6 +157,87 @@ struct RowSums {
     float sum = partial[span.x + tile][row];
     for (int w = span.x + 1; w <= span.y; ++w) sum = add_sums<L>(sum, partial[w + tile][row]);
     return sum;
+  }
+};
+
+/// The products of a warp's share: `ring` has its stages under way, `next` what follows those, `acts` the activations.
+template <typename L, typename Ring, typename Cursor>
+__device__ __forceinline__ void multiply_share(int units, const RowShare& share, Ring& ring, Cursor& next,
+                                               const uint8_t* acts, const RowSums& sums, int warp, int lane) {
+  using S = Stages<L, 1>;
+  const int stages = S::count(units);
+  int tile = share.first_tile, stage = share.first;
+  bool begins = stage == 0;
+  float y[1][1][4] = {};
+  for (int left = share.places; left > 0;) {
+    const uint8_t* const at = ring.wait();
+    const uint8_t* const x = acts + stage * (S::kChunks * RowActs<L>::kChunkBytes);
+    const auto multiply_units = [&](int here) {
+      unrolled<0, S::kUnits>([&](auto u) {
+        if (u >= here) return;
+        typename L::Frag w;
+        w.load(at + u * L::kUnitBytes, lane);
+        unrolled<0, S::kChunksOfUnit>([&](auto c) {
+          RowActs<L>::template multiply<c>(w, x + (u * S::kChunksOfUnit + c) * RowActs<L>::kChunkBytes, lane, y);
+        });
+      });
+    };
+    const int here = units - stage * S::kUnits;
+    if (here >= S::kUnits) {  // without tests between them, units overlap
+      multiply_units(S::kUnits);
+    } else {
+      multiply_units(here);
+    }
+    ring.refill({next.from}, next.bytes());
+    next.next();
+    --left;
+    if (++stage == stages || left == 0) {
+      sums.leave<L>(warp, tile, lane, y[0][0], begins, stage == stages);
+      y[0][0][0] = y[0][0][2] = 0;
+      stage = 0, ++tile;
+      begins = true;
+    }
+  }
+}
+
+/// The results of a block's share, a row a thread; all but its sum is read ahead for the first of a thread.
+template <typename L>
+struct RowResults {
+  const ProductArgs& p;
+  const RowShare& share;
+  int act, pair;
+  float multiplier;  // of the activations, beside that of p.x
+  struct Row {
+    float* out = nullptr;  // none: a row behind the last
+    float scale, tensor_scale;
+    Finish with;
+  } ahead{};
+  __device__ RowResults(const ProductArgs& args, const RowShare& of, int act_row, int out_row,
+                        float act_multiplier = 1.0f)
+      : p(args), share(of), act(act_row), pair(out_row), multiplier(act_multiplier) {}
+  __device__ __forceinline__ Row read(int i) const {
+    if (i >= share.tiles * kTileRows) return {};
+    int first;
+    const Target& t = target_of_tile(p, share.tile + i / kTileRows, first);
+    const int row = (share.tile + i / kTileRows - first) * kTileRows + i % kTileRows;
+    if (row >= t.rows) return {};
+    Row r{t.out + static_cast<int64_t>(pair) * t.rows + row, t.scale, t.tensor_scale,
+          read_finish(p, t, act, pair, row)};
+    r.with.multiplier *= multiplier;
+    return r;
+  }
+  __device__ __forceinline__ void read_ahead() { ahead = read(static_cast<int>(threadIdx.x)); }
+  __device__ __forceinline__ void store(const RowSums& sums) const {
+    Row r = ahead;
+    for (int i = static_cast<int>(threadIdx.x);;) {
+      if (r.out) {
+        const float sum = sums.of<L>(i / kTileRows, i % kTileRows);
+        *r.out = finish<L>(sum, r.with.multiplier, r.tensor_scale, r.scale, r.with.bias) + r.with.add;
+      }
+      i += static_cast<int>(blockDim.x);
+      if (i >= share.tiles * kTileRows) return;
+      r = read(i);
+    }
   }
 };
 
@@ -178,67 +264,16 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
     next.next();
   }
   let_next_kernel_start();
-  for (int i = static_cast<int>(threadIdx.x); i < (warps + share.tiles) * kTileRows; i += static_cast<int>(blockDim.x))
-    sums.partial[0][i] = 0;  // a warp without stages leaves none
-  const int rows = share.tiles * kTileRows;
-  const auto row_of = [&](int i, int& row) -> const Target& {
-    int first;
-    const Target& t = target_of_tile(p, share.tile + i / kTileRows, first);
-    row = (share.tile + i / kTileRows - first) * kTileRows + i % kTileRows;
-    return t;
-  };
+  sums.clear(warps + share.tiles);
+  RowResults<L> results(p, share, act, pair);
   wait_for_previous_kernel();
 
   RowActs<L>::fill(acts, p.x, act, chunks);
-  Finish ahead{};
-  if (static_cast<int>(threadIdx.x) < rows) {
-    int row;
-    const Target& t = row_of(static_cast<int>(threadIdx.x), row);
-    if (row < t.rows) ahead = read_finish(p, t, act, pair, row);
-  }
+  results.read_ahead();
   __syncthreads();
-
-  int tile = share.first_tile, stage = share.first;
-  bool begins = stage == 0;
-  float y[1][1][4] = {};
-  for (int left = share.places; left > 0;) {
-    const uint8_t* const units = ring.wait();
-    const uint8_t* const x = acts + stage * (S::kChunks * RowActs<L>::kChunkBytes);
-    const auto multiply_units = [&](int here) {
-      unrolled<0, S::kUnits>([&](auto u) {
-        if (u >= here) return;
-        typename L::Frag w;
-        w.load(units + u * L::kUnitBytes, lane);
-        unrolled<0, S::kChunksOfUnit>([&](auto c) {
-          RowActs<L>::template multiply<c>(w, x + (u * S::kChunksOfUnit + c) * RowActs<L>::kChunkBytes, lane, y);
-        });
-      });
-    };
-    const int here = p.units - stage * S::kUnits;
-    if (here >= S::kUnits) {  // without tests between them, units overlap
-      multiply_units(S::kUnits);
-    } else {
-      multiply_units(here);
-    }
-    ring.refill({next.from}, next.bytes());
-    next.next();
-    --left;
-    if (++stage == stages || left == 0) {
-      sums.leave<L>(warp, tile, lane, y[0][0], begins, stage == stages);
-      y[0][0][0] = y[0][0][2] = 0;
-      stage = 0, ++tile;
-      begins = true;
-    }
-  }
+  multiply_share<L>(p.units, share, ring, next, acts, sums, warp, lane);
   __syncthreads();
-
-  for (int i = static_cast<int>(threadIdx.x); i < rows; i += static_cast<int>(blockDim.x)) {
-    int row;
-    const Target& t = row_of(i, row);
-    if (row >= t.rows) continue;
-    const Finish f = i < static_cast<int>(blockDim.x) ? ahead : read_finish(p, t, act, pair, row);
-    store_sum<L>(p, t, pair, row, sums.of<L>(i / kTileRows, i % kTileRows), f);
-  }
+  results.store(sums);
 }
 
 template <typename L>

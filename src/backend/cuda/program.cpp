@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -12,6 +13,13 @@ namespace {
 
 constexpr int64_t kGraphRows = 32;  // a step of more rows hides its launches behind the kernels
 constexpr size_t kMostGraphs = 64;  // of one program
+
+/// Held while the GPU works on a Step with chains, whose blocks wait for each other: two at a time could each have some
+/// of the multiprocessors and wait for the rest.
+std::mutex& chains_turn() {
+  static std::mutex one;
+  return one;
+}
 
 }  // namespace
 
@@ -65,13 +73,11 @@ CudaProgram::CudaProgram(Machine& machine, const ProgramLimits& limits, bool fus
       plan_(limits.part ? *limits.part : *machine.plan),
       limits_(limits),
       fuse_(fuse),
-      walk_(make_walk(plan_, machine.weights, machine.tables,
-                      {.limits = limits, .gpu = machine.gpu, .fuse = fuse})),
+      walk_(make_walk(plan_, machine.weights, machine.tables, {.limits = limits, .gpu = machine.gpu, .fuse = fuse})),
       arena_(static_cast<size_t>(walk_.arena_bytes)),
-      counters_(static_cast<size_t>(walk_.counters) * 4) {
+      counters_(Chain::workspace_bytes() + static_cast<size_t>(walk_.counters) * 4) {
   for (const Buffer& b : walk_.buffers) buffers_.push_back(arena_.data() + b.offset);
-  if (walk_.counters > 0)
-    check(cudaMemsetAsync(counters_.data(), 0, counters_.size(), machine.stream.get()), "clearing counters");
+  check(cudaMemsetAsync(counters_.data(), 0, counters_.size(), machine.stream.get()), "clearing counters");
 }
 
 CudaProgram::~CudaProgram() {
@@ -108,7 +114,7 @@ Launch CudaProgram::begin(const Step& step) {
           .step = image_->device(),
           .cache = &machine_.cache,
           .buffers = &buffers_,
-          .counters = reinterpret_cast<int32_t*>(counters_.data())};
+          .counters = reinterpret_cast<int32_t*>(counters_.data() + Chain::workspace_bytes())};
 }
 
 /// Into the buffer of the plan's first op. Outside the graphs: it comes from another address every time.
@@ -124,7 +130,17 @@ void CudaProgram::send_input(const Step& step) {
 }
 
 void CudaProgram::launch_all(const Launch& launch) {
-  for (const Node& node : walk_.nodes) node.run(launch);
+  auto chain = walk_.chains.begin();
+  for (size_t n = 0; n < walk_.nodes.size();) {
+    const bool begins = chain != walk_.chains.end() && chain->first == n;
+    if (begins && launch.rows_of(chain->of_outputs) == 1) {
+      launch_chain(walk_, *chain, launch, counters_.data());
+      n = chain->ends.back();
+    } else {
+      walk_.nodes[n++].run(launch);
+    }
+    chain += begins;
+  }
 }
 
 /// The graph of a shape, or null: it is new, or there are too many. A shape is captured when it comes a second time, so
@@ -162,6 +178,8 @@ void CudaProgram::fetch(const Launch& launch, std::span<float> logits) {
 
 void CudaProgram::run(const Step& step, std::span<float> logits) {
   const Launch launch = begin(step);
+  std::unique_lock<std::mutex> turn;
+  if (!walk_.chains.empty() && (launch.rows == 1 || launch.outputs == 1)) turn = std::unique_lock(chains_turn());
   Graph* const graph = graph_of({launch.rows, launch.outputs, launch.seqs});
   if (graph && !graph->exec) capture(*graph, launch);
   if (graph) {

@@ -73,7 +73,7 @@ class CudaProgram final : public Program {
   const ProgramLimits limits_;
   const bool fuse_;
   Walk walk_;
-  DeviceMemory arena_, counters_;
+  DeviceMemory arena_, counters_;  // workspace of chains, then parts of attention
   std::vector<std::byte*> buffers_;
   std::unique_ptr<StepImage> image_;
   int64_t generation_ = -1;  // of the cache that graphs and the image were made for

@@ -65,6 +65,12 @@ class Expander {
     if (op.out2) writes.push_back(op.out2.id);
     push(std::move(reads), std::move(writes), std::move(run));
   }
+  /// Of the node pushed last.
+  void describe(LinkPart part, bool of_outputs, std::function<void(const Launch&, Link&)> by) {
+    w_.nodes.back().part = part;
+    w_.nodes.back().of_outputs = of_outputs;
+    w_.nodes.back().describe = std::move(by);
+  }
   bool outputs(Val v) const { return plan_.info(v).outputs_only; }
   int64_t cols(Val v) const { return plan_.info(v).cols; }
   int64_t most_rows(bool of_outputs) const { return of_outputs ? options_.limits.outputs : options_.limits.rows; }
@@ -100,6 +106,14 @@ class Expander {
               gate_cols = cols(op.inputs[0]), n = cols(op.out), o = outputs(op.out)](const Launch& l) {
       glu(l.stream, kind, l.at(x), l.at(y), l.rows_of(o), n, gate_cols, l.at(out));
     });
+    if (cols(op.inputs[0]) != cols(op.out)) return;
+    describe(
+        LinkPart::kGlu, outputs(op.out),
+        [kind = static_cast<int>(a.gate), gate = op.inputs[0].id, x = op.inputs[1].id](const Launch& l, Link& link) {
+          link.glu_gate = l.at(gate);
+          link.glu_kind = kind;
+          link.source.x = l.at(x);
+        });
   }
   /// The angles of the Step's rows under a rope table, made at first use.
   int32_t angles_of(int32_t table) {
@@ -194,12 +208,23 @@ class Expander {
                   .gate_stride = reading.gate ? cols(reading.gate) / copies : 0,
                   .gate_columns = reading.gate_columns,
                   .gate_kind = static_cast<int32_t>(reading.gate_kind)};
-    push(std::move(reads), std::move(writes), [=](const Launch& l) {
+    const auto source_at = [=](const Launch& l) {
       Source now = source;
       now.x = l.at(reading.x.id);
       if (reading.gate) now.gate = l.at(reading.gate.id);
       if (reading.plain) now.plain = l.at(reading.plain.id);
-      if (l.rows_of(o) > 0) prepare(l.stream, now, l.rows_of(o) * copies, by, to.at(l));
+      return now;
+    };
+    push(std::move(reads), std::move(writes), [=](const Launch& l) {
+      if (l.rows_of(o) > 0) prepare(l.stream, source_at(l), l.rows_of(o) * copies, by, to.at(l));
+    });
+    if (copies != 1) return;
+    describe(LinkPart::kPrepare, o, [=](const Launch& l, Link& link) {
+      const float* const glu = link.glu_gate ? link.source.x : nullptr;
+      link.source = source_at(l);
+      if (glu) link.source.x = glu;
+      link.rotation = by;
+      link.to = to.at(l);
     });
   }
 
@@ -256,6 +281,10 @@ class Expander {
       const int64_t rows = l.rows_of(o);
       const auto all = with_addresses(products, l);
       if (rows > 0) multiply(l.stream, {all.data(), products.size()}, x.at(l), rows);
+    });
+    describe(LinkPart::kProduct, outputs(op.out), [products](const Launch& l, Link& link) {
+      link.products = with_addresses(products, l);
+      link.n_products = products.size();
     });
   }
 
@@ -438,6 +467,68 @@ class Expander {
   std::map<int32_t, Grouped> grouped_;
 };
 
+// ---- Chains ----
+
+/// The end of the link that begins with node `first`, or `first` when none does: a glu if it is read by what follows
+/// alone, what computes activations, and the product, which alone reads these.
+size_t end_of_link(const Walk& w, size_t first) {
+  size_t n = first;
+  const auto is = [&](LinkPart part) {
+    return n < w.nodes.size() && w.nodes[n].part == part && w.nodes[n].of_outputs == w.nodes[first].of_outputs;
+  };
+  const auto read_by_next_alone = [&] {
+    const int32_t made = w.nodes[n].writes.front();
+    const auto readers = std::ranges::count_if(
+        w.nodes, [&](const Node& other) { return std::ranges::find(other.reads, made) != other.reads.end(); });
+    return readers == 1 && n + 1 < w.nodes.size() && w.nodes[n + 1].reads.front() == made;
+  };
+  if (is(LinkPart::kGlu)) {
+    if (!read_by_next_alone()) return first;
+    ++n;
+  }
+  if (!is(LinkPart::kPrepare) || !read_by_next_alone()) return first;
+  ++n;
+  return is(LinkPart::kProduct) ? n + 1 : first;
+}
+
+Link link_of(const Walk& w, size_t first, size_t end, const Launch& launch) {
+  Link link;
+  for (size_t n = first; n < end; ++n) w.nodes[n].describe(launch, link);
+  return link;
+}
+
+/// Blocks of a chain read what a link reads while others write its product: what computes activations is read until
+/// the product is there.
+void find_chains(Walk& w) {
+  const std::vector<std::byte*> nowhere(w.buffers.size());
+  Launch no_addresses;
+  no_addresses.buffers = &nowhere;
+  std::unique_ptr<Chain> chain;
+  for (size_t first = 0; first < w.nodes.size();) {
+    const size_t end = end_of_link(w, first);
+    if (end == first) {
+      ++first;
+      continue;
+    }
+    const Link link = link_of(w, first, end, no_addresses);
+    const bool follows =
+        chain && w.chains.back().ends.back() == first && w.chains.back().of_outputs == w.nodes[first].of_outputs;
+    if (follows && chain->add(link)) {
+      w.chains.back().ends.push_back(end);
+    } else if (chain = std::make_unique<Chain>(); chain->add(link)) {
+      w.chains.push_back({.first = first, .ends = {end}, .of_outputs = w.nodes[first].of_outputs});
+    } else {
+      chain.reset();
+      first = end;
+      continue;
+    }
+    Node& product = w.nodes[end - 1];
+    for (size_t n = first; n + 1 < end; ++n)
+      product.reads.insert(product.reads.end(), w.nodes[n].reads.begin(), w.nodes[n].reads.end());
+    first = end;
+  }
+}
+
 void place(Walk& w, const Plan& plan, const WalkOptions& options) {
   std::vector<LiveBuffer> live(w.buffers.size());
   for (size_t i = 0; i < live.size(); ++i) {
@@ -461,9 +552,20 @@ void place(Walk& w, const Plan& plan, const WalkOptions& options) {
 
 }  // namespace
 
+void launch_chain(const Walk& walk, const NodeChain& chain, const Launch& launch, std::byte* workspace) {
+  Chain links;
+  size_t first = chain.first;
+  for (const size_t end : chain.ends) {
+    CHECK(links.add(link_of(walk, first, end, launch)), "nodes {} to {} are no link", first, end);
+    first = end;
+  }
+  links.launch(launch.stream, workspace);
+}
+
 Walk make_walk(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options) {
   Walk walk;
   Expander(plan, weights, tables, options, walk).expand();
+  if (options.fuse) find_chains(walk);
   place(walk, plan, options);
   return walk;
 }

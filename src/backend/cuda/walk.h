@@ -29,10 +29,23 @@ struct Launch {
   int64_t rows_of(bool of_outputs) const { return of_outputs ? outputs : rows; }
 };
 
+/// What a node is of a link of a chain (matrix.h).
+enum class LinkPart : uint8_t { kNone, kGlu, kPrepare, kProduct };
+
 struct Node {
   int32_t op = 0;  // of the plan: the first it computes
   std::vector<int32_t> reads{}, writes{};
   std::function<void(const Launch&)> run{};
+  LinkPart part = LinkPart::kNone;
+  bool of_outputs = false;                               // a link has the rows of the outputs
+  std::function<void(const Launch&, Link&)> describe{};  // writes its part of a link
+};
+
+/// Nodes that one launch computes where all of them have one row.
+struct NodeChain {
+  size_t first = 0;
+  std::vector<size_t> ends;  // of its links; the next begins there
+  bool of_outputs = false;
 };
 
 /// Where an activation lies in the arena.
@@ -55,6 +68,7 @@ struct WalkOptions {
 
 struct Walk {
   std::vector<Node> nodes;
+  std::vector<NodeChain> chains;    // in order
   std::vector<Buffer> buffers;      // the plan's vals first
   std::vector<int32_t> fused_into;  // of every op: the op whose node computes it (itself when alone)
   int64_t arena_bytes = 0, counters = 0;
@@ -65,6 +79,9 @@ struct Tables {
   std::vector<const double*> freqs;  // one a rope table
   std::vector<const float*> signs;   // one a sign vector
 };
+
+/// Launches the nodes of a chain as one.
+void launch_chain(const Walk& walk, const NodeChain& chain, const Launch& launch, std::byte* workspace);
 
 Walk make_walk(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options);
 
