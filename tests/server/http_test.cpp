@@ -1,10 +1,15 @@
 // The HTTP server against clients of every manner.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "server/client.h"
@@ -358,6 +363,38 @@ TEST(Http, StoppingTwiceEndsWhatIsLeft) {
   f.reset();
   const std::string all = busy.read_to_end();
   EXPECT_FALSE(all.ends_with("0\r\n\r\n")) << "a stream that was cut must not look whole";
+}
+
+/// Connections that this process may hold both ends of, at most `wanted`.
+size_t connections_possible(size_t wanted) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return std::min<size_t>(wanted, (limit.rlim_cur - 64) / 2);
+}
+
+TEST(Http, AThousandStreamsAreOpenAtOnceAndEachGetsItsOwn) {
+  const size_t n = connections_possible(1000);
+  std::vector<std::shared_ptr<Feed>> feeds(n);
+  for (auto& feed : feeds) feed = std::make_shared<Feed>();
+  HttpServer server({.port = 0, .handler_threads = 1}, [&](HttpRequest& r) {
+    return Reply::stream({.type = "text/event-stream"},
+                         std::make_shared<FedSource>(feeds.at(std::stoul(r.path.substr(1)))));
+  });
+  std::thread thread([&] { server.run(false); });
+  std::vector<std::unique_ptr<Client>> clients;
+  for (size_t i = 0; i < n; ++i) {
+    clients.push_back(std::make_unique<Client>(server.port()));
+    clients.back()->send(http_request("GET", "/" + std::to_string(i)));
+  }
+  for (const auto& client : clients) EXPECT_TRUE(client->read_until("\r\n\r\n").starts_with("HTTP/1.1 200 "));
+  EXPECT_EQ(server.connections(), n);
+  for (size_t i = n; i-- > 0;) feeds[i]->say("data: " + std::to_string(i) + "\n\n", true);
+  for (size_t i = 0; i < n; ++i)
+    EXPECT_NE(clients[i]->read_until("0\r\n\r\n").find("\r\ndata: " + std::to_string(i) + "\n\n"), std::string::npos);
+  server.stop();
+  thread.join();
 }
 
 TEST(Http, AnAddressInUseIsNamed) {

@@ -1,10 +1,15 @@
 // What happens around answers: clients that leave, streams that resume, keys and origins, models that come and go.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
+#include <thread>
 
 #include "base/error.h"
+#include "gguf/temp_folder.h"
 #include "server/model_server.h"
 
 namespace tern::server {
@@ -53,6 +58,37 @@ TEST(Leaving, AClientThatLeavesBeforeItsWholeAnswerFreesItsPages) {
   EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.cancelled == 1 && idle(s); }));
 }
 
+TEST(Leaving, AClientThatLeavesWhileItsPromptIsReadFreesItsPages) {
+  ModelServer server;
+  std::promise<void> second_step, go;
+  std::shared_future<void> gate = go.get_future().share();
+  const auto model = server.server().models().find("demo");
+  model->model->backend().set_trace([&second_step, gate, steps = 0](const OpTrace& trace) mutable {
+    if (trace.op != 0 || ++steps != 2) return;
+    second_step.set_value();
+    gate.wait();
+  });
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += " river";
+  Json body = long_chat();
+  body["messages"][0]["content"] = words;
+  body["max_tokens"] = 9;
+  Client client(server.port());
+  client.send(http_request("POST", "/v1/chat/completions", body.dump()));
+  ASSERT_EQ(second_step.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  EXPECT_EQ(server.stats().slots.at(0).state, SlotInfo::State::kPrompt);
+  client.close();
+  // The connection that asks is the only one left once the other has been given up.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (server.get("/metrics").body.find("\ntern_http_connections 1\n") == std::string::npos &&
+         std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  go.set_value();
+  EXPECT_TRUE(server.wait_for_stats([](const SchedulerStats& s) { return s.cancelled == 1 && idle(s); }));
+  EXPECT_EQ(server.stats().steps, 2u) << "the rest of the prompt is read for nobody";
+  EXPECT_EQ(server.stats().generated_tokens, 0u);
+}
+
 /// `first` takes the only place of a server, `second` waits for it.
 void occupy_and_queue(ModelServer& server, Client& first, Client& second) {
   first.send(http_request("POST", "/v1/chat/completions", long_chat().dump()));
@@ -98,6 +134,11 @@ TEST(Leaving, AFullQueueRefusesWithATimeToComeBack) {
   const Answer refused = server.post("/v1/chat/completions", chat("x", 1));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  Json body = chat("x", 1);
+  body["n"] = 3;
+  const Answer never = server.post("/v1/chat/completions", body);
+  EXPECT_EQ(never.status, 400) << never.body;
+  EXPECT_NE(never.body.find("'n' is 3, and this server runs and queues at most 2"), std::string::npos) << never.body;
 }
 
 TEST(Resuming, AStreamGoesOnWhereItsReaderStopped) {
@@ -133,6 +174,16 @@ TEST(Resuming, AStreamGoesOnWhereItsReaderStopped) {
   EXPECT_EQ(server.get("/v1/stream/none").status, 404);
 }
 
+TEST(Resuming, OnlyAStreamThatAsksForItIsKept) {
+  ModelServer server;
+  Json body = chat("river", 2);
+  body["stream"] = true;
+  for (const char* no : {"X-Resumable-Stream: 0", "X-Resumable-Stream: False", "X-Resumable-Stream:"})
+    EXPECT_FALSE(server.post("/v1/chat/completions", body, {no}).headers.contains("x-stream-id")) << no;
+  for (const char* yes : {"X-Resumable-Stream: 1", "X-Resumable-Stream: true"})
+    EXPECT_TRUE(server.post("/v1/chat/completions", body, {yes}).headers.contains("x-stream-id")) << yes;
+}
+
 TEST(Resuming, AStreamThatNobodyComesBackToIsCancelled) {
   ServerOptions options = demo_options();
   options.streams.keep = std::chrono::milliseconds(20);
@@ -164,6 +215,9 @@ TEST(Access, AKeyIsAskedForEverywhereButHealth) {
   EXPECT_EQ(server.get("/v1/models").status, 401);
   EXPECT_EQ(server.get("/v1/models", {"Authorization: Bearer wrong!"}).status, 401);
   EXPECT_EQ(server.get("/v1/models", {"Authorization: Bearer secret"}).status, 200);
+  EXPECT_EQ(server.get("/v1/models", {"Authorization: bearer secret"}).status, 200);
+  EXPECT_EQ(server.get("/v1/models", {"Authorization: Bearer SECRET"}).status, 401);
+  EXPECT_EQ(server.get("/v1/models", {"Authorization: Basic secret"}).status, 401);
   EXPECT_EQ(server.get("/v1/models", {"X-Api-Key: other"}).status, 200);
 }
 
@@ -248,7 +302,6 @@ TEST(Models, ARequestEndsOnTheWeightsItBeganWith) {
   const std::string rest = client.read_until("data: [DONE]");
   EXPECT_NE(rest.find("\"finish_reason\":\"length\""), std::string::npos);
   EXPECT_EQ(server.json("/models/load", {{"model", "demo"}}).at("success"), true);
-  server.wait_until("demo", Registry::State::kReady);
   EXPECT_EQ(server.post("/v1/chat/completions", chat("x", 1)).status, 200);
   EXPECT_EQ(server.post("/models/load", {{"model", "nothing"}}).status, 404);
 }
@@ -264,6 +317,61 @@ TEST(Models, OneThatDoesNotLoadIsNamedWithTheReason) {
   EXPECT_EQ(answer.status, 500);
   EXPECT_NE(answer.body.find("/nowhere/broken.gguf"), std::string::npos) << answer.body;
   EXPECT_EQ(server.get("/health").status, 200) << "another is ready";
+}
+
+TEST(Models, AFolderServesWhatItHolds) {
+  const gguf::testing::TempFolder folder;
+  std::filesystem::create_symlink(test::demo_model(), folder / "again.gguf");
+  std::filesystem::copy_file(test::demo_model(), folder / "twin.gguf");
+  std::ofstream(folder / "notes.txt") << "no model";
+  ModelServer server;
+  server.server().models().add_folder((folder / "twin.gguf").substr(0, (folder / "twin.gguf").rfind('/')));
+  std::vector<std::string> names;
+  const Json models = Json::parse(server.get("/v1/models").body);
+  for (const Json& model : models.at("data")) names.push_back(model.at("id"));
+  EXPECT_EQ(names, (std::vector<std::string>{"demo", "twin"})) << "one that is known is not listed twice";
+  Json body = chat("x", 1);
+  body["model"] = "twin";
+  const Answer unloaded = server.post("/v1/chat/completions", body);
+  EXPECT_EQ(unloaded.status, 409);
+  EXPECT_NE(unloaded.body.find("/models/load"), std::string::npos) << unloaded.body;
+  EXPECT_EQ(server.post("/models/load", {{"model", "twin"}}).status, 200);
+  EXPECT_EQ(server.json("/v1/chat/completions", body).at("model"), "twin");
+  EXPECT_EQ(server.json("/v1/chat/completions", chat("x", 1)).at("model"), "demo");
+  EXPECT_EQ(server.post("/models/unload", {{"model", "demo"}}).status, 200);
+  body.erase("model");
+  EXPECT_EQ(server.json("/v1/chat/completions", body).at("model"), "twin") << "the only one ready";
+}
+
+TEST(Models, ALoadIsAnsweredWhenItHasEnded) {
+  const gguf::testing::TempFolder folder;
+  ModelServer server;
+  const std::string path = folder / "cut.gguf";
+  std::filesystem::copy_file(test::demo_model(), path);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  server.server().models().add("cut", path);
+  for (int again = 0; again < 2; ++again) {
+    const Answer answer = server.post("/models/load", {{"model", "cut"}});
+    EXPECT_EQ(answer.status, 500) << answer.body;
+    const Json error = Json::parse(answer.body).at("error");
+    EXPECT_NE(error.at("message").get<std::string>().find("is truncated"), std::string::npos) << answer.body;
+    EXPECT_EQ(server.get("/health").status, 200) << "another is ready";
+  }
+  const Answer ollama = server.post("/api/generate", {{"model", "cut"}});
+  EXPECT_EQ(ollama.status, 500) << ollama.body;
+  EXPECT_TRUE(Json::parse(ollama.body).at("error").is_string()) << ollama.body;
+  // One in service, whose file breaks, stays.
+  server.server().models().add("demo", path);
+  EXPECT_EQ(server.post("/models/load", {{"model", "demo"}}).status, 500);
+  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_EQ(server.post("/v1/chat/completions", chat("x", 1)).status, 200);
+  server.server().models().add("demo", test::demo_model());
+  EXPECT_EQ(server.post("/models/load", {{"model", "demo"}}).status, 200);
+  EXPECT_EQ(server.post("/models/unload", {{"model", "demo"}}).status, 200);
+  const Answer loaded = server.post("/api/chat", {{"model", "demo"}, {"messages", Json::array()}});
+  EXPECT_EQ(loaded.status, 200) << loaded.body;
+  EXPECT_EQ(Json::parse(loaded.body).at("done_reason"), "load");
+  EXPECT_EQ(server.post("/v1/chat/completions", chat("x", 1)).status, 200) << "it is there by then";
 }
 
 }  // namespace
