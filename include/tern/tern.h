@@ -114,8 +114,10 @@ typedef struct tern_sampling {
   float top_p;           /* 1: all */
   float min_p;           /* 0: all */
   float repeat_penalty;  /* 1: off */
-  int32_t repeat_last_n; /* 0: off, -1: all */
+  int32_t repeat_last_n; /* tokens that the three penalties look back; 0: off, -1: all */
   uint64_t seed;
+  float presence_penalty;  /* taken off the logits of tokens seen lately; 0: off */
+  float frequency_penalty; /* the same, once for every time they were seen */
 } tern_sampling;
 /* tern's defaults, and what the file recommends where it does. TERN_BAD_FILE when a recommendation is out of range. */
 TERN_API tern_status tern_sampling_init(const tern_model* model, tern_sampling* sampling);

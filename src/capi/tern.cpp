@@ -122,6 +122,8 @@ SamplerOptions sampler_options(const tern_sampling& s) {
           .top_p = s.top_p,
           .min_p = s.min_p,
           .repeat_penalty = s.repeat_penalty,
+          .presence_penalty = s.presence_penalty,
+          .frequency_penalty = s.frequency_penalty,
           .repeat_last_n = s.repeat_last_n,
           .seed = s.seed};
 }
@@ -272,7 +274,9 @@ tern_status tern_sampling_init(const tern_model* model, tern_sampling* sampling)
                  .min_p = o.min_p,
                  .repeat_penalty = o.repeat_penalty,
                  .repeat_last_n = o.repeat_last_n,
-                 .seed = o.seed};
+                 .seed = o.seed,
+                 .presence_penalty = o.presence_penalty,
+                 .frequency_penalty = o.frequency_penalty};
   });
 }
 

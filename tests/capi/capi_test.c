@@ -31,9 +31,10 @@ static bool collect(int32_t token, const char *text, size_t length, void *user) 
   return c->tokens != c->stop_after;
 }
 
-static void read_command(const char *tern, const char *model, char *out) {
+static void read_command(const char *tern, const char *model, const char *flags, char *out) {
   char command[kRoom];
-  snprintf(command, sizeof command, "'%s' run -m '%s' -q --temp 0 -n %d -p '%s' </dev/null", tern, model, kTokens, kPrompt);
+  snprintf(command, sizeof command, "'%s' run -m '%s' -q --temp 0 %s -n %d -p '%s' </dev/null", tern, model, flags, kTokens,
+           kPrompt);
   FILE *pipe = popen(command, "r");
   EXPECT(pipe != NULL);
   if (pipe == NULL) return;
@@ -153,15 +154,41 @@ static void test_generate(tern_model *model, const int32_t *prompt, size_t count
   tern_sequence_free(sequence);
 }
 
+/* As `varied` with penalties; as ever for a caller who was built before they were there. */
+static void test_penalties(tern_model *model, const int32_t *prompt, size_t count, const char *expected,
+                           const char *varied) {
+  tern_sequence *sequence = NULL;
+  tern_sampling sampling;
+  EXPECT(tern_sampling_init(model, &sampling) == TERN_OK);
+  EXPECT(sampling.presence_penalty == 0 && sampling.frequency_penalty == 0);
+  EXPECT(tern_sequence_create(model, &sequence) == TERN_OK);
+  if (sequence == NULL) return;
+  sampling.temperature = 0;
+  sampling.presence_penalty = 0.5f;
+  sampling.frequency_penalty = 1.5f;
+  for (int old = 0; old < 2; ++old) {
+    Collected got = {.stop_after = -1};
+    const char *wanted = old ? expected : varied;
+    if (old) sampling.size = offsetof(tern_sampling, presence_penalty);
+    EXPECT(tern_generate(sequence, prompt, count, &sampling, kTokens, collect, &got, NULL) == TERN_OK);
+    EXPECT(got.length == strlen(wanted) && memcmp(got.text, wanted, got.length) == 0);
+  }
+  sampling.size = sizeof sampling;
+  sampling.frequency_penalty = 7;
+  EXPECT(tern_generate(sequence, prompt, count, &sampling, 1, NULL, NULL, NULL) == TERN_INVALID_ARGUMENT);
+  tern_sequence_free(sequence);
+}
+
 static void count_progress(uint64_t done, uint64_t total, void *user) {
   if (done <= total) ++*(int *)user;
 }
 
 int main(int argc, char **argv) {
   if (argc != 3) return 2;
-  char expected[kRoom] = "";
-  read_command(argv[1], argv[2], expected);
-  EXPECT(strlen(expected) > 0);
+  char expected[kRoom] = "", varied[kRoom] = "";
+  read_command(argv[1], argv[2], "", expected);
+  read_command(argv[1], argv[2], "--presence-penalty 0.5 --frequency-penalty 1.5", varied);
+  EXPECT(strlen(expected) > 0 && strcmp(expected, varied) != 0);
   EXPECT(strlen(tern_version()) > 0);
   test_errors(argv[2]);
 
@@ -180,6 +207,7 @@ int main(int argc, char **argv) {
   test_text(model);
   const size_t count = chat_tokens(model, tokens);
   test_generate(model, tokens, count, expected);
+  test_penalties(model, tokens, count, expected, varied);
 
   tern_sequence *survivor = NULL;
   EXPECT(tern_sequence_create(model, &survivor) == TERN_OK);
