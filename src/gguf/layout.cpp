@@ -102,6 +102,15 @@ std::string other_readings(const TensorInfo& t) {
   }
 }
 
+/// Bytes of `t` in the other reading of its id that other_readings() tells; 0 where there is none.
+uint64_t other_bytes(const TensorInfo& t) {
+  const auto elements = static_cast<uint64_t>(t.elements());
+  if (t.type == TensorType::PQ2_0) return t.legacy_q2_0 ? 0 : elements / 256 * 66;
+  if (t.type == TensorType::PTQ1_0) return elements / 256 * 54;
+  if (t.type == TensorType::NVFP4) return elements / 32 * 6;
+  return 0;
+}
+
 /// BitNet's writers leave gaps behind the types that carry something after the weights.
 bool may_leave_gap(TensorType type) {
   return type == TensorType::I2_S || type == TensorType::I8_S;
@@ -126,13 +135,20 @@ class Layout {
             ErrorCode::kBadFile,
             "'{}' is truncated: tensor '{}' ({}) needs bytes {} to {} of the data section, which has {}{}; download or "
             "convert it again",
-            file_, t.name, type_info(t.type).name, t.offset, t.offset + t.nbytes, data_.size(), other_readings(t));
+            file_, t.name, type_info(t.type).name, t.offset, t.offset + t.nbytes, data_.size(),
+            is_other_reading(t, room(i)) ? other_readings(t) : "");
       if (t.legacy_q2_0) refuse_scale_last(data_.subspan(t.offset, t.nbytes), t, file_);
       end = round_up<uint64_t>(t.offset + t.nbytes, alignment_);
     }
   }
 
  private:
+  /// Whether a file that seems too short is whole in another reading: a mere download cut short rarely ends like that.
+  bool is_other_reading(const TensorInfo& t, Room space) const {
+    const uint64_t other = other_bytes(t);
+    return other != 0 && space.last && fills(other, space, alignment_);
+  }
+
   Room room(size_t i) const {
     const bool last = i + 1 == tensors_.size();
     const uint64_t end = last ? data_.size() : tensors_[i + 1].offset, begin = tensors_[i].offset;

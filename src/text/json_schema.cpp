@@ -68,10 +68,23 @@ class SchemaWriter {
     const std::string expression = reference(pointer, pointer);
     std::string out = fmt::format("{} ::= {}\n", name_, expression);
     for (const std::string& rule : rules_) out += rule;
+    if (!refer_back_.empty()) require_end(out);
     return out;
   }
 
  private:
+  /// Of a schema that refers to itself: it may do so before it says anything, or without an end. The grammar sees that,
+  /// and would tell it by the names of its rules.
+  void require_end(const std::string& rules) const {
+    try {
+      Grammar::from_gbnf(std::string(rules).append(kCommonRules), name_);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      wrong(fmt::format("{}", fmt::join(refer_back_, " and ")),
+            "a '$ref' leads back there with nothing in between, or without an end");
+    }
+  }
+
   /// A new rule; returns its name.
   std::string rule(const std::string& expression) {
     std::string name = fmt::format("{}-{}", name_, ++count_);
@@ -87,10 +100,13 @@ class SchemaWriter {
       for (const char c : pointer)
         name += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '-';
       it->second = name;
+      open_.insert(pointer);
       const std::string expression = visit(target(pointer, path), pointer);
+      open_.erase(pointer);
       rules_.push_back(fmt::format("{} ::= {}\n", name, expression));
       return name;
     }
+    if (open_.contains(pointer)) refer_back_.insert(pointer);
     return it->second;
   }
 
@@ -414,6 +430,7 @@ class SchemaWriter {
   const std::string name_;
   std::vector<std::string> rules_;
   std::map<std::string, std::string> references_;
+  std::set<std::string> open_, refer_back_;  // pointers: being visited; those that something within refers to
   int32_t count_ = 0, depth_ = 0, visits_ = 0;
 };
 

@@ -177,7 +177,10 @@ TEST(Layout, SaysWhatElseTypes142And143Were) {
   expect_bad(iq2_tn, "(PQ2_0) needs bytes 0 to 4352 of the data section, which has 4224; type 142 was IQ2_TN");
   expect_bad(then_a_matrix(iq2_tn), "starts at offset 4224, but the tensors before it end at 4352");
   RawFile iq1_tn = RawFile::model().tensor("w", {256, 64}, 143, std::string(64 * 54, '\1'));
+  expect_bad(iq1_tn, "which has 3456; type 143 was IQ1_TN in old ik_llama.cpp files");
   expect_bad(then_a_matrix(iq1_tn), "(the last of them is 'w', PTQ1_0); type 143 was IQ1_TN in old ik_llama.cpp files");
+  RawFile cut = RawFile::model().tensor("w", {256, 64}, 143, std::string(3008, '\1'));
+  expect_bad(cut, "(PTQ1_0) needs bytes 0 to 3584 of the data section, which has 3008; download or convert it again");
 }
 
 }  // namespace

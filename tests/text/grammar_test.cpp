@@ -466,9 +466,13 @@ TEST(JsonSchema, RefusesByNameAndPathWhatNoGrammarEnforces) {
       {R"({"type": "integer", "minimum": 3, "maximum": 2})", ErrorCode::kInvalidArgument, "no number lies between"},
       {R"([])", ErrorCode::kInvalidArgument, "a schema is an object"},
       {R"({"allOf": [{"$ref": "#"}]})", ErrorCode::kUnsupported, "nest too deep"},
-      {R"({"anyOf": [{"$ref": "#"}]})", ErrorCode::kInvalidArgument, "no text matches"},
-      {R"({"anyOf": [{"$ref": "#"}, {"type": "null"}]})", ErrorCode::kInvalidArgument, "left-recursive"},
-      {R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})", ErrorCode::kInvalidArgument, "no text matches"},
+      {R"({"$ref": "#"})", ErrorCode::kInvalidArgument, "at #: a '$ref' leads back there"},
+      {R"({"anyOf": [{"$ref": "#"}]})", ErrorCode::kInvalidArgument, "at #: a '$ref' leads back there"},
+      {R"({"anyOf": [{"$ref": "#"}, {"type": "null"}]})", ErrorCode::kInvalidArgument, "at #: a '$ref' leads back"},
+      {R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})", ErrorCode::kInvalidArgument, "without an end"},
+      {R"({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]},
+                                          "b": {"oneOf": [{"$ref": "#/$defs/a"}, {"type": "string"}]}}})",
+       ErrorCode::kInvalidArgument, "at #/$defs/a: a '$ref' leads back there"},
   };
   for (const auto& c : cases) expect_refused([&] { Grammar::from_json_schema(Json::parse(c.schema)); }, c.code, c.part);
 }
