@@ -28,10 +28,76 @@ namespace {
 
 using namespace quant;
 
-template <typename Block>
-void split(const Block& b, UnitRow& r, int i) {  // the ternary formats
-  unpack_codes(b, r.codes + i * Block::kElements);
-  if constexpr (requires { b.d; }) r.d[i] = b.d;
+// Rewritten from quant's index arithmetic: repacking is most of the time to load. Ternary codes are taken apart in
+// vectors of the compiler's own, each stored as it is read again or in larger parts: a vector loaded from two stores
+// waits for both to leave the core.
+
+template <int N>
+struct Bytes {
+  typedef uint8_t Vector __attribute__((vector_size(N)));
+};
+using Bytes16 = Bytes<16>::Vector;
+TERN_INLINE inline Bytes16 zip_low(Bytes16 a, Bytes16 b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+TERN_INLINE inline Bytes16 zip_high(Bytes16 a, Bytes16 b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/// kDigits codes a byte in base 3, the most significant first: byte m of N holds the codes m, m + N, m + 2 N ... Of v / 256
+/// the next digit is the whole part of 3 v.
+template <int kDigits, int N>
+TERN_INLINE inline void split_trits(const uint8_t* bytes, uint8_t* codes) {
+  using Vector = typename Bytes<N>::Vector;
+  Vector v;
+  __builtin_memcpy(&v, bytes, N);
+  for (int n = 0; n < kDigits; ++n) {
+    const Vector digit = -(reinterpret_cast<Vector>(v > 85) + reinterpret_cast<Vector>(v > 170));
+    __builtin_memcpy(codes + n * N, &digit, N);
+    v = v + v + v;
+  }
+}
+/// Four codes a byte, the first in the low bits.
+template <int kCodes>
+TERN_INLINE inline void split_pairs(const uint8_t* bytes, uint8_t* codes) {
+  for (int i = 0; i < kCodes; i += 64) {
+    Bytes16 v;
+    __builtin_memcpy(&v, bytes + i / 4, 16);
+    const Bytes16 pairs[2] = {zip_low(v & 15, v >> 4), zip_high(v & 15, v >> 4)};
+    for (int h = 0; h < 2; ++h) {
+      const Bytes16 first = pairs[h] & 3, second = pairs[h] >> 2;
+      const Bytes16 four[2] = {zip_low(first, second), zip_high(first, second)};
+      __builtin_memcpy(codes + i + 32 * h, &four[0], 16);
+      __builtin_memcpy(codes + i + 32 * h + 16, &four[1], 16);
+    }
+  }
+}
+TERN_INLINE inline void split(const BlockTQ1_0& b, UnitRow& r, int i) {
+  r.d[i] = b.d;
+  split_trits<5, 32>(b.qs, r.codes + 256 * i);
+  split_trits<5, 16>(b.qs + 32, r.codes + 256 * i + 160);
+  split_trits<4, 4>(b.qh, r.codes + 256 * i + 240);
+}
+TERN_INLINE inline void split(const BlockPTQ1_0& b, UnitRow& r, int i) {
+  r.d[i] = b.d;
+  split_trits<5, 16>(b.qs, r.codes + 128 * i);
+  split_trits<5, 8>(b.qs + 16, r.codes + 128 * i + 80);
+  uint32_t v = b.qh[0] | static_cast<uint32_t>(b.qh[1]) << 16;  // two bytes at a time: the same digits
+  uint64_t last = 0;
+  for (int n = 0; n < 4; ++n) {
+    v = (v & 0x00ff00ffu) * 3;
+    const uint32_t pair = (v >> 8) & 0x00030003u;
+    last |= uint64_t{(pair | pair >> 8) & 0xffffu} << (16 * n);
+  }
+  __builtin_memcpy(r.codes + 128 * i + 120, &last, 8);
+}
+TERN_INLINE inline void split(const BlockPQ2_0& b, UnitRow& r, int i) {
+  r.d[i] = b.d;
+  split_pairs<128>(b.qs, r.codes + 128 * i);
+}
+TERN_INLINE inline void split(const BlockQ2_0& b, UnitRow& r, int i) {
+  r.d[i] = b.d;
+  split_pairs<64>(b.qs, r.codes + 64 * i);
 }
 
 /// Nibbles of 32 weights: byte j holds weight j low, weight j + 16 high.
@@ -75,7 +141,6 @@ inline void split_k_pairs(const uint8_t* qs, uint8_t* codes) {
   }
 }
 
-/// Rewritten from quant's index arithmetic as loops that vectorise: repacking is most of the time to load.
 inline void split(const BlockTQ2_0& b, UnitRow& r, int i) {
   r.d[i] = b.d;
   split_k_pairs(b.qs, r.codes + 256 * i);
