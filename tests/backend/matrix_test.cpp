@@ -251,9 +251,13 @@ TEST_P(MatrixKernels, HoldTheCodeOfPlusTwoWhereTheyAreChosenForIt) {
     const Activation rule = quant::find_format(type)->activation;
     const auto any = random_tensor(type, 16, 256, Codes::kAny, random);
     const auto ternary = random_tensor(type, 16, 256, Codes::kTernaryOnly, random);
-    const Kernel& wide = choose_kernel(GetParam(), type, rule, 16, 256, any.data());
+    const auto chosen = [&](const std::vector<std::byte>& weights) -> const Kernel& {
+      return choose_kernel(GetParam(), type, rule, 16, 256,
+                           [&](const Kernel& k) { return !k.holds || k.holds(weights.data(), 16, 256); });
+    };
+    const Kernel& wide = chosen(any);
     EXPECT_TRUE(wide.holds == nullptr || wide.holds(any.data(), 16, 256)) << wide.name;
-    const Kernel& best = choose_kernel(GetParam(), type, rule, 16, 256, ternary.data());
+    const Kernel& best = chosen(ternary);
     EXPECT_EQ(best.name, choose_kernel(GetParam(), type, rule, 16, 256).name);
   }
 }
@@ -308,7 +312,9 @@ TEST(CpuIsa, TheBestTierThatTheCpuReportsIsChosen) {
                                                : Isa::kScalar;
   EXPECT_EQ(isa_name(detect_isa()), isa_name(best));
 #else
-  EXPECT_TRUE(isa_available(detect_isa()));
+  const char* best = std::getenv("TERN_BEST_ISA");  // of the processor that neon/run.sh has qemu be
+  if (best == nullptr) GTEST_SKIP() << "nothing to compare with";
+  EXPECT_EQ(isa_name(detect_isa()), best);
 #endif
 }
 

@@ -213,10 +213,9 @@ std::span<const Kernel> kernels(Isa isa) noexcept {
 }
 
 const Kernel& choose_kernel(Isa isa, TensorType type, Activation rule, int64_t rows, int64_t cols,
-                            const std::byte* tensor) {
+                            const std::function<bool(const Kernel&)>& holds) {
   for (const Kernel& k : kernels(isa)) {
-    if (k.type != type || k.rule != rule || !k.supports(rows, cols)) continue;
-    if (k.holds == nullptr || tensor == nullptr || k.holds(tensor, rows, cols)) return k;
+    if (k.type == type && k.rule == rule && k.supports(rows, cols) && (!holds || holds(k))) return k;
   }
   fail(ErrorCode::kUnsupported, "no {} kernel multiplies {} weights: this engine cannot decode the format",
        isa_name(isa), type_info(type).name);

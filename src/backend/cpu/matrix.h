@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -75,9 +76,9 @@ struct Matrix {
 
 /// Every kernel of `isa`, best first for a given format and rule; the generic ones (decode + dot) last.
 std::span<const Kernel> kernels(Isa isa) noexcept;
-/// The first kernel of the tier (or of the generic ones) that supports the product and holds the weights of `tensor`
-/// (nullptr: taken to be whatever the layout holds). Never fails for a decodable format.
+/// The first kernel of the tier (or of the generic ones) that supports the product and of which `holds` is true: that
+/// its layout can hold the weights (empty: of every one). Never fails for a decodable format.
 const Kernel& choose_kernel(Isa isa, TensorType type, quant::Activation rule, int64_t rows, int64_t cols,
-                            const std::byte* tensor = nullptr);
+                            const std::function<bool(const Kernel&)>& holds = {});
 
 }  // namespace tern::cpu

@@ -1,7 +1,9 @@
 #include "backend/cpu/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <functional>
 
 #include "backend/activation_rule.h"
 #include "base/checked.h"
@@ -19,19 +21,38 @@ size_t file_row_bytes(const gguf::TensorInfo& t) {
   return static_cast<size_t>(t.ne[0] / type.block_elements * type.block_bytes);
 }
 
+/// Whether the layout of a kernel can hold the rows of a tensor. All threads look, and the pages of the file leave as
+/// they go: those of a whole model would be in memory beside the packed ones.
+bool holds(const Kernel& kernel, const Matrix& m, std::span<const std::byte> tensor, const gguf::File& file,
+           ThreadPool& pool) {
+  if (!kernel.holds) return true;
+  const size_t row_bytes = tensor.size() / static_cast<size_t>(m.rows);
+  const auto step = std::max<int64_t>(1, static_cast<int64_t>(kPieceBytes / row_bytes));
+  std::atomic<bool> all = true;
+  pool.run({static_cast<uint32_t>(ceil_div(m.rows, step))}, [&](uint32_t begin, uint32_t end, int) {
+    for (int64_t row = begin * step; row < std::min(m.rows, end * step) && all; row += step) {
+      const int64_t n = std::min(step, m.rows - row);
+      const auto part = tensor.subspan(static_cast<size_t>(row) * row_bytes, static_cast<size_t>(n) * row_bytes);
+      if (!kernel.holds(part.data(), n, m.cols)) all = false;
+      file.drop(part);
+    }
+  });
+  return all;
+}
+
 /// The kernel of the user's choice where it fits, otherwise the best.
 const Kernel& pick(const Weights::Options& options, TensorType type, quant::Activation rule, const Matrix& m,
-                   const std::byte* tensor, bool* forced) {
+                   const std::function<bool(const Kernel&)>& holds_all, bool* forced) {
   for (const Kernel& k : kernels(options.isa)) {
     if (options.force_kernel.empty()) break;
     if (k.type != type || k.rule != rule || std::string_view(k.name).find(options.force_kernel) == std::string::npos) {
       continue;
     }
-    if (!k.supports(m.rows, m.cols) || (k.holds && !k.holds(tensor, m.rows, m.cols))) continue;
+    if (!k.supports(m.rows, m.cols) || !holds_all(k)) continue;
     *forced = true;
     return k;
   }
-  return choose_kernel(options.isa, type, rule, m.rows, m.cols, tensor);
+  return choose_kernel(options.isa, type, rule, m.rows, m.cols, holds_all);
 }
 
 size_t packed_bytes(const Matrix& m, size_t file_bytes) {
@@ -79,7 +100,7 @@ struct Weights::Piece {
 
 void Weights::load(const Plan& plan, const gguf::File& file, const LoadOptions& load, const Options& options,
                    ThreadPool& pool) {
-  describe(plan, file, load, options);
+  describe(plan, file, load, options, pool);
   size_t total = 0;
   for (const Entry& e : entries_) total += e.matrices.size() * round_up(e.matrix_bytes, kAlign);
   arena_ = Memory(total);
@@ -93,7 +114,8 @@ void Weights::load(const Plan& plan, const gguf::File& file, const LoadOptions& 
   pack(plan, file, load, pool);
 }
 
-void Weights::describe(const Plan& plan, const gguf::File& file, const LoadOptions& load, const Options& options) {
+void Weights::describe(const Plan& plan, const gguf::File& file, const LoadOptions& load, const Options& options,
+                       ThreadPool& pool) {
   bool forced = options.force_kernel.empty();
   entries_.resize(plan.weights.size());
   for (size_t i = 0; i < plan.weights.size(); ++i) {
@@ -115,7 +137,10 @@ void Weights::describe(const Plan& plan, const gguf::File& file, const LoadOptio
     const quant::Activation rule = activation_rule(plan, *format, load.activations);
     const size_t file_bytes = file_row_bytes(w.info) * static_cast<size_t>(m.rows);
     const Matrix all{.kernel = nullptr, .rows = m.rows * w.info.ne[2], .cols = m.cols};  // the experts share one kernel
-    m.kernel = &pick(options, w.info.type, rule, all, bytes.data(), &forced);
+    const auto holds_all = [&](const Kernel& k) {
+      return holds(k, all, bytes.first(file_row_bytes(w.info) * static_cast<size_t>(all.rows)), file, pool);
+    };
+    m.kernel = &pick(options, w.info.type, rule, all, holds_all, &forced);
     e.matrix_bytes = packed_bytes(m, file_bytes);
     e.matrices.assign(static_cast<size_t>(w.info.ne[2]), m);
   }

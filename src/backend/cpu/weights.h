@@ -51,7 +51,8 @@ class Weights {
   };
   struct Piece;
   const Entry& at(Weight w) const { return entries_[static_cast<size_t>(w.id)]; }
-  void describe(const Plan& plan, const gguf::File& file, const LoadOptions& load, const Options& options);
+  void describe(const Plan& plan, const gguf::File& file, const LoadOptions& load, const Options& options,
+                ThreadPool& pool);
   void pack(const Plan& plan, const gguf::File& file, const LoadOptions& load, ThreadPool& pool);
 
   std::vector<Entry> entries_;
