@@ -281,7 +281,7 @@ BackendKind ModelFlags::kind() const {
 ModelOptions ModelFlags::options(const Need& need) const {
   const int32_t layers = gpu_layer_count(gpu_layers);
   const BackendKind on = kind();
-  if (layers > 0 && on != BackendKind::kCuda)
+  if (layers > 0 && on != BackendKind::kCuda && !quiet)
     fmt::print(stderr, "tern: no GPU is used, -ngl {} has no effect ({})\n", gpu_layers,
                backend == "auto" ? "-dev cuda says what is missing" : "-dev " + backend);
   ModelOptions options{.path = "",

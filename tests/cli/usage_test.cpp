@@ -55,6 +55,14 @@ TEST(Usage, AFlagOfLlamaCppThatIsMissingIsSaidToBe) {
   expect_usage_error(run_tern({"-m", "x.gguf", "-fa", "on", "-p", "x"}), "-fa is a flag of llama.cpp");
 }
 
+TEST(Usage, LayersOnTheGpuAreANumberOrAutoOrAll) {
+  for (const char* wrong : {"some", "-3", "1.5", ""})
+    expect_usage_error(run_tern({"run", "-m", "/nonexistent", "-p", "x", "-ngl", wrong}),
+                       "is neither a number of layers nor auto nor all");
+  for (const char* right : {"0", "20", "auto", "all"})
+    EXPECT_EQ(run_tern({"run", "-m", "/nonexistent", "-p", "x", "-dev", "cpu", "-ngl", right}).code, 1) << right;
+}
+
 TEST(Usage, AValueThatIsNoNumberIsNamed) {
   expect_usage_error(run_tern({"run", "-c", "many", "-p", "x"}), "many");
 }
