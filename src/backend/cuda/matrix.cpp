@@ -97,6 +97,7 @@ PrepareArgs rotation_args(const Source& source, int64_t rows, int64_t cols, cons
   return {.source = source,
           .rows = rows,
           .cols = cols,
+          .reciprocal = 1.0 / static_cast<double>(cols),
           .block = r.block,
           .width = r.width,
           .signs = r.block > 0 ? r.signs : nullptr,

@@ -125,10 +125,6 @@ struct ChainShared {
   float most[kMostSpans][kRowWarps];
 };
 
-__device__ __forceinline__ float largest_of_warp(float v) {  // of magnitudes: their bits are in the same order
-  return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
-}
-
 /// The activations of a link of up to kSpans spans, as records. Returns the row's multiplier (1 where chunks have
 /// scales). Constants are read before `wait`, which says when the inputs are there.
 template <typename L, int kSpans, typename Wait>
@@ -166,7 +162,15 @@ __device__ __forceinline__ float compute_records(const ChainLink& link, int chun
     sum = sum_of_lanes(sum, 32);
     if (lane == 0) shared.squares[warp] = sum;
     __syncthreads();
-    const float factor = norm_factor(sum_of_lanes(shared.squares[lane % kRowWarps], kRowWarps), cols, s.eps);
+    double all[kRowWarps];  // added up in the order of sum_of_lanes()
+#pragma unroll
+    for (int w = 0; w < kRowWarps; ++w) all[w] = shared.squares[w];
+#pragma unroll
+    for (int apart = 1; apart < kRowWarps; apart *= 2) {
+#pragma unroll
+      for (int w = 0; w < kRowWarps; w += 2 * apart) all[w] += all[w + apart];
+    }
+    const float factor = norm_factor(all[0], p.reciprocal, s.eps);
 #pragma unroll
     for (int i = 0; i < kSpans; ++i) {
       for (int k = 0; k < 4; ++k) x[i].v[k] = x[i].v[k] * factor * norm[i].v[k];
@@ -204,12 +208,7 @@ __device__ __forceinline__ float compute_records(const ChainLink& link, int chun
     const int chunk = i * kRowWarps + warp;
     if (chunk >= chunks) break;
     const GroupScale by = p.group == 0 ? GroupScale{row, 1.0f} : group_scale(most[i]);
-    uint32_t bytes[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k)  // to the nearest integer, ties to even; its low byte is the int8
-      bytes[k] = __float_as_uint(__fadd_rn(__fmul_rn(x[i].v[k], by.multiplier), 12582912.0f));
-    const uint32_t word =
-        __byte_perm(__byte_perm(bytes[0], bytes[1], 0x0040), __byte_perm(bytes[2], bytes[3], 0x0040), 0x5410);
+    const uint32_t word = round_columns(x[i], by.multiplier);
     uint8_t* const record = records + chunk * RowActs<L>::kChunkBytes;
     write_record(record, word, lane);
     if (lane == 0) *reinterpret_cast<float*>(record + RowActs<L>::kCodeBytes) = by.scale;

@@ -59,6 +59,43 @@ __device__ inline void transform(Four& x, int block, float factor, float4* share
   }
 }
 
+/// As transform(), of elements that have their factor, blocks of 128 to 4 blockDim elements.
+__device__ inline void transform_span(Four& x, int block, float4* one, float4* other) {
+  const int tid = static_cast<int>(threadIdx.x);
+  butterfly(x.v[0], x.v[1]);
+  butterfly(x.v[2], x.v[3]);
+  butterfly(x.v[0], x.v[2]);
+  butterfly(x.v[1], x.v[3]);
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    const float sign = tid & lanes ? -1.0f : 1.0f;
+    for (float& v : x.v) v = __fmaf_rn(v, sign, __shfl_xor_sync(~0u, v, lanes));
+  }
+#pragma unroll 1
+  for (int threads = 32; threads * 4 < block; threads *= 2) {
+    one[tid] = {x.v[0], x.v[1], x.v[2], x.v[3]};
+    __syncthreads();
+    const float4 o = one[tid ^ threads];
+    const float sign = tid & threads ? -1.0f : 1.0f, others[4] = {o.x, o.y, o.z, o.w};
+    for (int i = 0; i < 4; ++i) x.v[i] = __fmaf_rn(x.v[i], sign, others[i]);
+    float4* const next = other;
+    other = one;
+    one = next;
+  }
+}
+
+/// Where a column stands in a row (Columns); dim is a power of two or 0.
+__device__ inline int place_of(const Columns& c, int col) {
+  if (c.dim == 0) return col;
+  unsigned h = static_cast<unsigned>(col) >> (31 - __clz(c.dim));
+  const int in_head = col & (c.dim - 1);
+  if (c.rep > 1) {
+    const unsigned group = h / static_cast<unsigned>(c.rep);
+    h = static_cast<unsigned>(c.k_heads) * (h - group * static_cast<unsigned>(c.rep)) + group;
+  }
+  return c.offset + static_cast<int>(h) * c.stride + in_head;
+}
+
 /// Four columns of a row from `col` on; zeros behind its end.
 __device__ inline Four read_columns(const float* row, const Columns& c, int col, int cols) {
   Four x{};
@@ -96,8 +133,9 @@ __device__ inline double sum_of_lanes(double v, int lanes) {
   for (int i = 1; i < lanes; i *= 2) v += __shfl_xor_sync(~0u, v, i);
   return v;
 }
-__device__ inline float norm_factor(double squares, int64_t n, float eps) {
-  return static_cast<float>(1.0 / sqrt(squares / static_cast<double>(n) + eps));
+/// `reciprocal`: of the count of columns. The double is rounded to the float that a division and a root would give.
+__device__ inline float norm_factor(double squares, double reciprocal, float eps) {
+  return static_cast<float>(rsqrt(squares * reciprocal + eps));
 }
 
 /// What a thread multiplies its four columns by; no kernel writes it, so it is read before the inputs are there.
@@ -133,7 +171,7 @@ __device__ inline Four compute_source(const PrepareArgs& p, int64_t row, int col
   const int cols = static_cast<int>(p.cols);
   Four x = in.x;
   if (s.norm) {
-    if (s.group != cols) factor = norm_factor(sum_of_lanes(square(x), s.group / 4), s.group, s.eps);
+    if (s.group != cols) factor = norm_factor(sum_of_lanes(square(x), s.group / 4), 1.0 / s.group, s.eps);
     for (int i = 0; i < 4; ++i) x.v[i] = x.v[i] * factor * constants.norm.v[i];
   }
   if (s.gate) {
@@ -151,14 +189,17 @@ __device__ inline float most_of_lanes(float v, int lanes) {
   return v;
 }
 
-/// Four columns as int8, the first in the low byte.
+/// The largest of a warp's magnitudes: the bits of floats that are not negative are in their order.
+__device__ __forceinline__ float largest_of_warp(float v) {
+  return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
+}
+
+/// Four columns as int8, the first in the low byte: to the nearest integer, ties to even, which an addition leaves in
+/// the low byte of its result. The largest magnitude becomes 127.
 __device__ inline uint32_t round_columns(const Four& x, float multiplier) {
-  uint32_t packed = 0;
-  for (int i = 0; i < 4; ++i) {
-    const int q = max(-128, min(127, __float2int_rn(__fmul_rn(x.v[i], multiplier))));
-    packed |= (static_cast<uint32_t>(q) & 255u) << (8 * i);
-  }
-  return packed;
+  uint32_t bytes[4];
+  for (int i = 0; i < 4; ++i) bytes[i] = __float_as_uint(__fadd_rn(__fmul_rn(x.v[i], multiplier), 12582912.0f));
+  return __byte_perm(__byte_perm(bytes[0], bytes[1], 0x0040), __byte_perm(bytes[2], bytes[3], 0x0040), 0x5410);
 }
 /// What a group whose largest magnitude is `most` is multiplied by before rounding, and what its integers stand for.
 struct GroupScale {
@@ -170,7 +211,8 @@ __device__ inline GroupScale group_scale(float most) {
 }
 /// The multiplier of a whole row (kI8Row).
 __device__ inline float row_multiplier(float most) {
-  return static_cast<float>(127.0 / fmax(1e-5, static_cast<double>(most)));
+  // 127.0 / max(1e-5, most) in double: a quotient of two floats is rounded alike, and 1e-5 is between two floats
+  return most > 1e-5f ? __fdiv_rn(127.0f, most) : static_cast<float>(127.0 / 1e-5);
 }
 
 /// Four columns of the source, rotated. `shared`: as for transform().

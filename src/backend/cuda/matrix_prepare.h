@@ -11,6 +11,7 @@ namespace tern::cuda {
 struct PrepareArgs {
   Source source;
   int64_t rows = 0, cols = 0;
+  double reciprocal = 0;  // 1 / cols
   // Rotation; block 0: none.
   int64_t block = 0, width = 0;
   const float* signs = nullptr;

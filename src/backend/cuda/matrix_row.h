@@ -154,8 +154,13 @@ struct RowSums {
   template <typename L>
   __device__ __forceinline__ float of(int tile, int row) const {
     const int2 span = spans[tile];
-    float sum = partial[span.x + tile][row];
-    for (int w = span.x + 1; w <= span.y; ++w) sum = add_sums<L>(sum, partial[w + tile][row]);
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kRowWarps; ++w) {  // side by side, not one behind the other
+      const bool in = w >= span.x && w <= span.y;
+      const float part = in ? partial[w + tile][row] : 0.0f;
+      if (in) sum = add_sums<L>(sum, part);
+    }
     return sum;
   }
 };
