@@ -1,13 +1,14 @@
 // Attention of few rows on the tensor cores: one row's query heads of a KV head are a tile of 16 vectors. Its context
-// is cut into parts; in a page each warp has 16 tokens, whose keys and values it brings to shared memory for itself, so
-// that no warp waits for another before the end.
+// is cut into parts; of two pages at a time each warp has 16 tokens, whose keys and values it brings to shared memory
+// for itself, so that no warp waits for another before the end.
 #include "backend/cuda/attend_tile.h"
 
 namespace tern::cuda {
 namespace {
 
-constexpr int kWarps = 4, kThreads = 32 * kWarps, kVectors = 16, kTokens = kPageTokens / kWarps;
-static_assert(kTokens == 16, "a warp's tokens are one k-step of the values");
+constexpr int kWarps = 8, kThreads = 32 * kWarps, kVectors = 16;
+constexpr int kTokens = 16;  // of a warp: one k-step of the values
+constexpr int kWarpsOfPage = kPageTokens / kTokens, kPages = kWarps / kWarpsOfPage;  // pages at a time
 
 template <int kDim>
 constexpr int kStage = 2 * kTokens* kRow<kDim>;  // halves: keys and values of a warp
@@ -53,26 +54,29 @@ __device__ void attend_part(const FewArgs& a) {
   const int64_t row = blockIdx.z;
   const SeqRows seq = a.step.seqs[a.step.seq_of_row[row]];
   const int32_t seen = a.step.positions[row] + 1, pages = (seen + kPageTokens - 1) / kPageTokens;
-  const int parts = parts_of(pages, a.most_parts), part = blockIdx.x;
+  const int parts = parts_of(pages, min(a.most_parts, int64_t{(pages + kPages - 1) / kPages})), part = blockIdx.x;
   if (part >= parts) return;
   const int begin = first_page_of(pages, part, parts), end = first_page_of(pages, part + 1, parts);
 
   __half *const queries = shared, *const mine = queries + kVectors * kRow<kDim> + warp * kStages * kStage<kDim>;
-  const auto load = [&](int p) {
-    if (p < end) {
+  const int first_token = warp % kWarpsOfPage * kTokens, rounds = (end - begin + kPages - 1) / kPages;
+  const auto page_of_round = [&](int i) { return begin + i * kPages + warp / kWarpsOfPage; };
+  const auto load = [&](int i) {
+    if (const int p = page_of_round(i); p < end) {
       const char* page = a.kv.base + static_cast<int64_t>(a.step.pages[seq.first_page + p]) * a.kv.page_bytes;
-      __half* const to = mine + (p - begin) % kStages * kStage<kDim>;
+      __half* const to = mine + i % kStages * kStage<kDim>;
       const int exist = seen - p * kPageTokens;
-      load_tokens<kDim, kTokens, 32>(to, page + kv_head * a.kv.k_head_bytes, a.kv.k_type, warp * kTokens, exist, lane);
+      load_tokens<kDim, kTokens, 32>(to, page + kv_head * a.kv.k_head_bytes, a.kv.k_type, first_token, exist, lane);
       load_tokens<kDim, kTokens, 32>(to + kTokens * kRow<kDim>, page + a.kv.v_offset + kv_head * a.kv.v_head_bytes,
-                                     a.kv.v_type, warp * kTokens, exist, lane);
+                                     a.kv.v_type, first_token, exist, lane);
     }
     copy_async_commit();
   };
   const auto load_first = [&] {
-    for (int p = begin; p < begin + kStages - 1; ++p) load(p);
+    for (int i = 0; i < kStages - 1; ++i) load(i);
   };
-  const bool written_before = (begin + kStages - 1) * kPageTokens <= seq.position;  // by no kernel of this Step
+  const bool written_before =
+      (begin + (kStages - 1) * kPages) * kPageTokens <= seq.position;  // by no kernel of this Step
   if (written_before) load_first();
   wait_for_previous_kernel();
   if (!written_before) load_first();
@@ -87,18 +91,20 @@ __device__ void attend_part(const FewArgs& a) {
   const float scale = a.shape.scale * kLog2e;
   float sums[kDim / 8][4] = {};
   Online online;
-  for (int p = begin; p < end; ++p) {
-    load(p + kStages - 1);
+  for (int round = 0; round < rounds; ++round) {
+    load(round + kStages - 1);
     copy_async_wait<kStages - 1>();
     __syncwarp();
-    const __half* const keys = mine + (p - begin) % kStages * kStage<kDim>;
+    const __half* const keys = mine + round % kStages * kStage<kDim>;
+    const int p = page_of_round(round), tokens = seen - p * kPageTokens;
+    if (p >= end) break;  // the last round, of pages that are not a multiple of kPages
     float s[2][4] = {};
     score<kDim>(queries, keys, lane, s);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       for (int i = 0; i < 4; ++i) {
-        const int token = p * kPageTokens + warp * kTokens + n * 8 + lane % 4 * 2 + i % 2;
-        s[n][i] = token < seen ? s[n][i] * scale : -INFINITY;
+        const int token = first_token + n * 8 + lane % 4 * 2 + i % 2;
+        s[n][i] = token < tokens ? s[n][i] * scale : -INFINITY;
       }
     }
     float keep[2];
@@ -177,9 +183,11 @@ void launch_few(cudaStream_t s, const FewArgs& a, int64_t rows) {
   launch("attend_few", attend_few_kernel<kDim, kStages>, grid, kThreads, kShared<kDim, kStages>, s, a);
 }
 
+/// With two stages a multiprocessor has one block, with one several.
 template <int kDim>
 void launch_few(cudaStream_t s, const FewArgs& a, int64_t rows) {
-  if (kShared<kDim, 2> <= static_cast<size_t>(most_shared_memory()) - 1024) {
+  const bool fits = kShared<kDim, 2> <= static_cast<size_t>(most_shared_memory()) - 1024;
+  if (fits && rows * a.shape.kv_heads * a.most_parts <= 2 * multiprocessors()) {
     launch_few<kDim, 2>(s, a, rows);
   } else {
     launch_few<kDim, 1>(s, a, rows);

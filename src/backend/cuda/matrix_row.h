@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
   if (p.ids) wait_for_previous_kernel();  // the ids are another kernel's, the weights no one's
   const RowShare share(p, stages, least_tiles, warp);
   RowCursor<L> next(p, share, stages, p.ids ? p.ids[pair] : 0);
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < kRowDepth; ++i) {
     ring.fill(i, {next.from}, next.bytes());
     next.next();
