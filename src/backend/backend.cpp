@@ -14,6 +14,8 @@ std::string_view kv_type_name(KvType type) noexcept {
       return "q4_0";
     case KvType::kKivi:
       return "kivi";
+    case KvType::kKivi4:
+      return "kivi4";
   }
   return "?";
 }
@@ -29,13 +31,14 @@ int64_t kv_bytes(KvType type, int64_t n) noexcept {
     case KvType::kQ4_0:
       return n / 32 * 18;
     case KvType::kKivi:
-      return n / 32 * 12;
+    case KvType::kKivi4:
+      return n / 32 * (4 * kivi_bits(type) + 4);
   }
   return 0;
 }
 
 int64_t tail_bytes(KvType type, int64_t page_values) noexcept {
-  return type == KvType::kKivi ? 2 * kv_bytes(KvType::kF16, page_values) : 0;
+  return kivi_bits(type) > 0 ? 2 * kv_bytes(KvType::kF16, page_values) : 0;
 }
 
 int64_t cache_bytes(const Plan& plan, const CacheShape& shape) noexcept {

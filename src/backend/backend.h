@@ -18,11 +18,16 @@ namespace tern {
 
 /// q4_0: keys in the basis of the Walsh-Hadamard transform over the largest power of two that divides a head, where no
 /// dim stands out (docs/kv-cache.md).
-/// kivi: 2 bits, keys in groups of 32 tokens of one channel, values in groups of 32 channels of one token; a query
-/// reads the tokens of its own page unquantised, as f16. Those live in recurrent-state slots.
-enum class KvType : uint8_t { kF32, kF16, kQ8_0, kQ4_0, kKivi };
-inline constexpr std::array kKvTypes{KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kKivi};
-std::string_view kv_type_name(KvType type) noexcept;  // "f32", "f16", "q8_0", "q4_0", "kivi"
+/// kivi, kivi4: 2 and 4 bits, keys in groups of 32 tokens of one channel, values in groups of 32 channels of one token;
+/// a query reads the tokens of its own page unquantised, as f16. Those live in recurrent-state slots.
+enum class KvType : uint8_t { kF32, kF16, kQ8_0, kQ4_0, kKivi, kKivi4 };
+inline constexpr std::array kKvTypes{KvType::kF32,  KvType::kF16,  KvType::kQ8_0,
+                                     KvType::kQ4_0, KvType::kKivi, KvType::kKivi4};
+std::string_view kv_type_name(KvType type) noexcept;  // "f32", "f16", "q8_0", "q4_0", "kivi", "kivi4"
+/// Bits of a code of the kivi types, 0 of the others.
+constexpr int kivi_bits(KvType type) noexcept {
+  return type == KvType::kKivi ? 2 : type == KvType::kKivi4 ? 4 : 0;
+}
 /// Bytes of `n` values (a multiple of 32 for the quantised types).
 int64_t kv_bytes(KvType type, int64_t n) noexcept;
 
@@ -32,9 +37,9 @@ struct CacheShape {
   int32_t state_slots = 0;  // recurrent-state slots
   KvType k = KvType::kF16, v = KvType::kF16;
   /// Whether the newest tokens of a sequence live in its state slot.
-  bool has_tails() const noexcept { return k == KvType::kKivi || v == KvType::kKivi; }
+  bool has_tails() const noexcept { return kivi_bits(k) > 0 || kivi_bits(v) > 0; }
 };
-/// Bytes that a state slot holds of a layer's newest keys / values, f16: room for two pages when the type is kivi.
+/// Bytes that a state slot holds of a layer's newest keys / values, f16: room for two pages of the kivi types.
 int64_t tail_bytes(KvType type, int64_t page_values) noexcept;
 inline constexpr int64_t kTailHeaderBytes = 64;  // of a slot that holds tails: which of the two pages is current
 /// Bytes of all pages and slots of a plan.

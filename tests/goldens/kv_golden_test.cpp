@@ -47,7 +47,7 @@ TEST_P(KvGolden, CacheTypesCostNoMoreThanTheyAreLabelled) {
   ASSERT_GE(tokens.size(), kWindow * kWindows);
   const auto exact = read(*m, tokens, KvType::kF32);
   for (const auto& [kv, most] : {Bound{KvType::kF16, 5e-4}, Bound{KvType::kQ8_0, 1e-3}, Bound{KvType::kQ4_0, 0.03},
-                                 Bound{KvType::kKivi, 0.06}}) {
+                                 Bound{KvType::kKivi, 0.06}, Bound{KvType::kKivi4, 0.01}}) {
     const auto got = read(*m, tokens, kv);
     Differences d;
     for (size_t w = 0; w < kWindows; ++w) {

@@ -10,9 +10,13 @@ namespace tern::cpu {
 /// page need no horizontal sums: K is [head_dim][64] and V [64][head_dim].
 /// q8_0, q4_0: codes, then f16 scales, one for 32 dims of a token: K [head_dim/32][64], V [64][head_dim/32]. A byte of
 /// q4_0 holds dims j (low) and j + 16 of those 32; its keys are rotated (ops_kv.h).
-/// kivi: codes of 2 bits, then f16 scales, then f16 least values, one for 32 elements along a row of either matrix.
-enum class PageType : uint8_t { kF32, kF16, kQ8, kQ4, kKivi };  // in the order of KvType
-inline constexpr int64_t kMostHeadDim = 1024;                   // of a key that is rotated
+/// kivi, kivi4: codes of 2 and 4 bits, then f16 scales, then f16 least values, one for 32 elements along a row of
+/// either matrix.
+enum class PageType : uint8_t { kF32, kF16, kQ8, kQ4, kKivi, kKivi4 };  // in the order of KvType
+constexpr bool is_kivi(PageType type) noexcept {
+  return type >= PageType::kKivi;
+}
+inline constexpr int64_t kMostHeadDim = 1024;  // of a key that is rotated
 
 /// A key or value of one token, written into its page.
 struct KvEntry {
@@ -100,13 +104,14 @@ struct Ops {
   void (*hadamard)(float* x, int64_t n, int64_t block) noexcept;
   void (*write_k)(const KvEntry& e, std::byte* page) noexcept;
   void (*write_v)(const KvEntry& e, std::byte* page) noexcept;
-  /// An f16 page of `n` elements as kivi.
+  /// An f16 page of `n` elements as kivi, as kivi4.
   void (*pack_kivi)(const uint16_t* exact, int64_t n, std::byte* page) noexcept;
+  void (*pack_kivi4)(const uint16_t* exact, int64_t n, std::byte* page) noexcept;
   void (*attend)(const AttendTile& t) noexcept;
   void (*conv_silu)(const ConvBlock& c) noexcept;
   void (*delta_rule)(const DeltaHead& d) noexcept;
 };
 
-extern const Ops kOpsScalar, kOpsAvx2, kOpsAvx512;
+extern const Ops kOpsScalar, kOpsAvx2, kOpsAvx512, kOpsNeon;
 
 }  // namespace tern::cpu

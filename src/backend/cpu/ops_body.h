@@ -202,7 +202,8 @@ constexpr Ops make_ops(const char* isa) noexcept {
           .hadamard = hadamard,
           .write_k = write_k,
           .write_v = write_v,
-          .pack_kivi = pack_kivi,
+          .pack_kivi = pack_kivi<2>,
+          .pack_kivi4 = pack_kivi<4>,
           .attend = attend,
           .conv_silu = conv_silu,
           .delta_rule = delta_rule};

@@ -77,18 +77,21 @@ struct ValueMatrix {
   float one(int64_t, int64_t) const noexcept { return 0; }  // nor does a multiple of 32
 };
 
-/// Codes of 2 bits with a scale and a least value for 32 elements along a row. Of 64 codes, byte j holds j, j + 16,
-/// j + 32 and j + 48.
+/// Codes of 2 or 4 bits with a scale and a least value for 32 elements along a row. Of 16 bytes of them, byte j holds
+/// codes j, j + 16 and so on, the first in its low bits.
+template <int kBits>
 struct GroupMatrix {
+  static constexpr uint64_t kBlock = 16 * 8 / kBits;  // codes in 16 bytes
   const std::byte* codes;
   int64_t ld;
-  const float *scales, *least;
+  const float *scales, *least;  // of 4 bits: what a code of 8 means
   Vec::F load(int64_t k, int64_t col) const noexcept { return at(static_cast<uint64_t>(k * ld + col)); }
   Vec::F at(uint64_t i) const noexcept {
-    return element(i / 64 * 16 + i % 16, static_cast<int>(i % 64 / 16 * 2), i / 32);
+    return element(i / kBlock * 16 + i % 16, static_cast<int>(i % kBlock / 16) * kBits, i / 32);
   }
   Vec::F element(uint64_t byte, int shift, uint64_t group) const noexcept {
-    const Vec::F x = Vec::load_crumbs(reinterpret_cast<const uint8_t*>(codes) + byte, shift);
+    const uint8_t* p = reinterpret_cast<const uint8_t*>(codes) + byte;
+    const Vec::F x = kBits == 2 ? Vec::load_crumbs(p, shift) : Vec::load_nibbles(p, shift > 0);
     return Vec::fma(x, Vec::set(scales[group]), Vec::set(least[group]));
   }
   float one(int64_t, int64_t) const noexcept { return 0; }
@@ -100,7 +103,8 @@ template <int kVecs, typename B>
   for (int v = 0; v < kVecs; ++v) x[v] = b.load(k, col + v * Vec::kWidth);
 }
 template <int kVecs>
-[[gnu::always_inline]] inline void load_row(const GroupMatrix& b, int64_t k, int64_t col, Vec::F (&x)[kVecs]) noexcept {
+[[gnu::always_inline]] inline void load_row(const GroupMatrix<2>& b, int64_t k, int64_t col,
+                                            Vec::F (&x)[kVecs]) noexcept {
   const auto at = static_cast<uint64_t>(k * b.ld + col);
   if (kVecs * Vec::kWidth == 64 && at % 64 == 0) {  // the same 16 bytes at four shifts
     for (int v = 0; v < kVecs; ++v) {
@@ -115,20 +119,28 @@ template <int kVecs>
 // ---- Scaled pages: codes of all tokens, then f16 scales ----
 
 constexpr int64_t code_bytes(PageType type, int64_t n) noexcept {
-  return type == PageType::kQ8 ? n : type == PageType::kQ4 ? n / 2 : n / 4;
+  return type == PageType::kQ8 ? n : type == PageType::kKivi ? n / 4 : n / 2;
 }
 
 /// The scales of a page, and the least values behind them, in f32.
 const float* widen_scales(PageType type, const std::byte* page, int64_t dim, float* out) noexcept {
   const auto* scales = reinterpret_cast<const uint16_t*>(page + code_bytes(type, kPage * dim));
-  const int64_t n = kPage * dim / 32 * (type == PageType::kKivi ? 2 : 1);
+  const int64_t n = kPage * dim / 32 * (is_kivi(type) ? 2 : 1);
   for (int64_t i = 0; i < n; i += Vec::kWidth) Vec::store(out + i, Vec::load_f16(scales + i));
   return out;
 }
 
-GroupMatrix group_matrix(const std::byte* page, int64_t dim, int64_t ld, float* scales) noexcept {
-  widen_scales(PageType::kKivi, page, dim, scales);
-  return {page, ld, scales, scales + kPage * dim / 32};
+template <int kBits>
+GroupMatrix<kBits> group_matrix(const std::byte* page, int64_t dim, int64_t ld, float* scales) noexcept {
+  const int64_t n = kPage * dim / 32;
+  float* least = scales + n;
+  widen_scales(kBits == 2 ? PageType::kKivi : PageType::kKivi4, page, dim, scales);
+  if constexpr (kBits == 4) {  // codes are read less 8
+    for (int64_t i = 0; i < n; i += Vec::kWidth) {
+      Vec::store(least + i, Vec::fma(Vec::set(8.0f), Vec::load(scales + i), Vec::load(least + i)));
+    }
+  }
+  return {page, ld, scales, least};
 }
 
 /// Calls f with the keys [dim][64] of a page as an operand. `scales`: 4 * dim floats of memory.
@@ -144,7 +156,9 @@ void with_keys(PageType type, const std::byte* page, int64_t dim, float* scales,
     case PageType::kQ4:
       return f(KeyMatrix<KeyNibbles>{{page, kPage}, widen_scales(type, page, dim, scales)});
     case PageType::kKivi:
-      return f(group_matrix(page, dim, kPage, scales));
+      return f(group_matrix<2>(page, dim, kPage, scales));
+    case PageType::kKivi4:
+      return f(group_matrix<4>(page, dim, kPage, scales));
   }
 }
 
@@ -161,7 +175,9 @@ void with_values(PageType type, const std::byte* page, int64_t dim, float* scale
     case PageType::kQ4:
       return f(ValueMatrix<ValueNibbles>{{page, dim}, widen_scales(type, page, dim, scales)});
     case PageType::kKivi:
-      return f(group_matrix(page, dim, dim, scales));
+      return f(group_matrix<2>(page, dim, dim, scales));
+    case PageType::kKivi4:
+      return f(group_matrix<4>(page, dim, dim, scales));
   }
 }
 
@@ -256,31 +272,35 @@ void write_v(const KvEntry& e, std::byte* page) noexcept {
   }
 }
 
-/// 32 values as codes of 2 bits: x = least + code * d, d = (most - least) / 3, both in f16; nearest, halves up.
-void pack_group(const float* x, uint8_t* codes, uint16_t& scale, uint16_t& least) noexcept {
+/// 32 values as codes 0..top: x = least + code * d, d = (most - least) / top, both in f16; nearest, halves up.
+void pack_group(const float* x, int top, uint8_t* codes, uint16_t& scale, uint16_t& least) noexcept {
   float lo = x[0], hi = x[0];
   for (int i = 1; i < 32; ++i) lo = x[i] < lo ? x[i] : lo, hi = larger(hi, x[i]);
-  scale = Vec::to_half((hi - lo) / 3.0f);
+  scale = Vec::to_half((hi - lo) / static_cast<float>(top));
   least = Vec::to_half(lo);
   const float d = Vec::half(scale), m = Vec::half(least), inverse = d > 0 ? 1.0f / d : 0.0f;
   for (int i = 0; i < 32; ++i) {
     const float t = (x[i] - m) * inverse + 0.5f;
-    codes[i] = static_cast<uint8_t>(t >= 3 ? 3 : t > 0 ? static_cast<int>(t) : 0);
+    codes[i] = static_cast<uint8_t>(t >= static_cast<float>(top) ? top : t > 0 ? static_cast<int>(t) : 0);
   }
 }
 
+template <int kBits>
 void pack_kivi(const uint16_t* exact, int64_t n, std::byte* page) noexcept {
+  constexpr int kBlock = 16 * 8 / kBits;  // codes in 16 bytes
   auto* bytes = reinterpret_cast<uint8_t*>(page);
-  auto* scales = reinterpret_cast<uint16_t*>(page + n / 4);
-  for (int64_t at = 0; at < n; at += 64) {
-    float x[64];
-    uint8_t codes[64];
-    for (int i = 0; i < 64; i += Vec::kWidth) Vec::store(x + i, Vec::load_f16(exact + at + i));
-    for (int64_t g = 0; g < 2; ++g) {
-      pack_group(x + 32 * g, codes + 32 * g, scales[at / 32 + g], scales[(n + at) / 32 + g]);
+  auto* scales = reinterpret_cast<uint16_t*>(page + n * kBits / 8);
+  for (int64_t at = 0; at < n; at += kBlock, bytes += 16) {
+    float x[kBlock];
+    uint8_t codes[kBlock];
+    for (int i = 0; i < kBlock; i += Vec::kWidth) Vec::store(x + i, Vec::load_f16(exact + at + i));
+    for (int g = 0; g < kBlock / 32; ++g) {
+      pack_group(x + 32 * g, (1 << kBits) - 1, codes + 32 * g, scales[at / 32 + g], scales[(n + at) / 32 + g]);
     }
     for (int i = 0; i < 16; ++i) {
-      bytes[at / 4 + i] = static_cast<uint8_t>(codes[i] | codes[i + 16] << 2 | codes[i + 32] << 4 | codes[i + 48] << 6);
+      bytes[i] = 0;
+      for (int p = 0; p < kBlock / 16; ++p)
+        bytes[i] = static_cast<uint8_t>(bytes[i] | codes[i + 16 * p] << (p * kBits));
     }
   }
 }

@@ -156,8 +156,8 @@ class CpuProgram final : public Program {
 /// Rows of a tile of attention: enough query vectors for one reading of a page of keys.
 inline constexpr int32_t kTileRows = 16;
 /// Floats in which an item of attention packs the pages of keys, or of values, that a Step adds to a kivi cache.
-constexpr int64_t fresh_scratch(int64_t rows, int64_t dim) noexcept {
-  return (rows / kPageTokens + 2) * (dim * kPageTokens / 32 * 12 / 4);
+inline int64_t fresh_scratch(int64_t rows, int64_t dim) noexcept {
+  return (rows / kPageTokens + 2) * kv_bytes(KvType::kKivi4, dim * kPageTokens) / 4;
 }
 inline constexpr int64_t kConvChannels = 512;  // of one item of a convolution
 inline constexpr int64_t kExpertRows = 64;     // activation rows of one expert product at a time

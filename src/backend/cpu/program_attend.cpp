@@ -33,10 +33,11 @@ struct TaskPages {
 /// only from the task that has its last row.
 PageSource source(const Side& s, const TaskPages& t, float* memory) {
   PageSource out{.type = s.type, .base = s.pages, .bytes = s.bytes};
-  if (s.type != PageType::kKivi) return out;
+  if (!is_kivi(s.type)) return out;
   auto* fresh = reinterpret_cast<std::byte*>(memory);
   const auto pack = [&](const std::byte* page, std::byte* to) {
-    s.ops.pack_kivi(reinterpret_cast<const uint16_t*>(page), s.values, to);
+    const auto to_codes = s.type == PageType::kKivi ? s.ops.pack_kivi : s.ops.pack_kivi4;
+    to_codes(reinterpret_cast<const uint16_t*>(page), s.values, to);
   };
   for (int32_t page = t.tail.first_page; page < t.own; ++page) {
     pack(s.exact.at(t.tail, page), fresh + (page - t.tail.first_page) * s.bytes);
@@ -131,14 +132,14 @@ void CpuProgram::write_kv(const Node& n, int64_t row, int thread) {
   for (int64_t head = 0; head < a.kv_heads; ++head) {
     KvEntry entry{static_cast<PageType>(shape.k), k + head * a.head_dim_k, a.head_dim_k, token};
     std::byte* to = kv.k(head) + page;
-    if (shape.k == KvType::kKivi) {
+    if (kivi_bits(shape.k) > 0) {
       entry.type = PageType::kF16;
       to = exact_keys(kv, seq, head).at(tail, seq_page);
     }
     ops.write_k(entry, to);
     entry = {static_cast<PageType>(shape.v), v + head * a.head_dim_v, a.head_dim_v, token};
     to = kv.v(head) + page;
-    if (shape.v == KvType::kKivi) {
+    if (kivi_bits(shape.v) > 0) {
       entry.type = PageType::kF16;
       to = exact_values(kv, seq, head).at(tail, seq_page);
     }

@@ -71,8 +71,8 @@ class RefBackend final : public Backend {
       k_.emplace_back(tokens * static_cast<size_t>(l.kv_heads * l.head_dim_k));
       v_.emplace_back(tokens * static_cast<size_t>(l.kv_heads * l.head_dim_v));
     }
-    if (shape.k == KvType::kKivi) k_packed_ = k_;
-    if (shape.v == KvType::kKivi) v_packed_ = v_;
+    if (kivi_bits(shape.k) > 0) k_packed_ = k_;
+    if (kivi_bits(shape.v) > 0) v_packed_ = v_;
     for (const StateLayer& s : plan_->state_layers) {
       conv_.emplace_back(static_cast<size_t>(shape.state_slots) * static_cast<size_t>(s.conv_floats()));
       delta_.emplace_back(static_cast<size_t>(shape.state_slots) * static_cast<size_t>(s.delta_floats()));
@@ -230,8 +230,8 @@ class RefBackend final : public Backend {
         v.clear();
         for (int32_t p = 0; p < seen; ++p) {
           const bool earlier = p / kPageTokens < own_page;
-          k.push_back((earlier && shape_.k == KvType::kKivi ? k_packed_ : k_)[layer].data() + slot(p) * k_cols);
-          v.push_back((earlier && shape_.v == KvType::kKivi ? v_packed_ : v_)[layer].data() + slot(p) * v_cols);
+          k.push_back((earlier && kivi_bits(shape_.k) > 0 ? k_packed_ : k_)[layer].data() + slot(p) * k_cols);
+          v.push_back((earlier && kivi_bits(shape_.v) > 0 ? v_packed_ : v_)[layer].data() + slot(p) * v_cols);
         }
         ref::attend(a, val(op.inputs[0]).row(s.first_row + i), k, v, val(op.out).row(s.first_row + i));
       }
@@ -243,11 +243,11 @@ class RefBackend final : public Backend {
       const size_t n = memory[layer].size() / static_cast<size_t>(shape_.pages);
       return MutRow(memory[layer]).subspan(static_cast<size_t>(page) * n, n);
     };
-    if (shape_.k == KvType::kKivi) {
+    if (kivi_bits(shape_.k) > 0) {
       const MutRow exact = rows(k_);
-      ref::round_kivi_keys(exact, static_cast<int64_t>(exact.size()) / kPageTokens, rows(k_packed_));
+      ref::round_kivi_keys(shape_.k, exact, static_cast<int64_t>(exact.size()) / kPageTokens, rows(k_packed_));
     }
-    if (shape_.v == KvType::kKivi) ref::round_kivi_values(rows(v_), rows(v_packed_));
+    if (kivi_bits(shape_.v) > 0) ref::round_kivi_values(shape_.v, rows(v_), rows(v_packed_));
   }
   void apply(const Op& op, const TakeArgs& a) {
     map_rows(op, [&](Row x, MutRow y) { ref::take(a, x, y); });

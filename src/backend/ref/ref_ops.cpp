@@ -308,33 +308,37 @@ void round_blocks(MutRow x) {
   }
 }
 
-/// 32 elements `step` apart as 2-bit codes: x = least + code * d, d = (most - least) / 3, both in f16; nearest, halves
-/// up.
-void round_group(const double* x, double* out, size_t step) {
+/// 32 elements `step` apart as codes 0..top: x = least + code * d, d = (most - least) / top, both in f16; nearest,
+/// halves up.
+void round_group(const double* x, double* out, size_t step, float top) {
   float lo = static_cast<float>(x[0]), hi = lo;
   for (size_t i = 0; i < 32; ++i) {
     lo = std::min(lo, static_cast<float>(x[i * step]));
     hi = std::max(hi, static_cast<float>(x[i * step]));
   }
-  const float d = f16_to_f32(f32_to_f16((hi - lo) / 3.0f)), least = f16_to_f32(f32_to_f16(lo));
+  const float d = f16_to_f32(f32_to_f16((hi - lo) / top)), least = f16_to_f32(f32_to_f16(lo));
   const float inverse = d > 0 ? 1.0f / d : 0.0f;
   for (size_t i = 0; i < 32; ++i) {
     const float code = std::floor((static_cast<float>(x[i * step]) - least) * inverse + 0.5f);
-    out[i * step] = static_cast<double>(std::clamp(code, 0.0f, 3.0f)) * d + least;
+    out[i * step] = static_cast<double>(std::clamp(code, 0.0f, top)) * d + least;
   }
+}
+
+float top_code(KvType type) {
+  return static_cast<float>((1 << kivi_bits(type)) - 1);
 }
 
 }  // namespace
 
-void round_kivi_keys(Row exact, int64_t cols, MutRow out) {
+void round_kivi_keys(KvType type, Row exact, int64_t cols, MutRow out) {
   const size_t n = size_of(cols);
   for (size_t row = 0; row < exact.size() / n; row += 32) {
-    for (size_t c = 0; c < n; ++c) round_group(&exact[row * n + c], &out[row * n + c], n);
+    for (size_t c = 0; c < n; ++c) round_group(&exact[row * n + c], &out[row * n + c], n, top_code(type));
   }
 }
 
-void round_kivi_values(Row exact, MutRow out) {
-  for (size_t i = 0; i < exact.size(); i += 32) round_group(&exact[i], &out[i], 1);
+void round_kivi_values(KvType type, Row exact, MutRow out) {
+  for (size_t i = 0; i < exact.size(); i += 32) round_group(&exact[i], &out[i], 1, top_code(type));
 }
 
 void round_value(KvType type, MutRow x) {
@@ -342,7 +346,8 @@ void round_value(KvType type, MutRow x) {
     case KvType::kF32:
       return;
     case KvType::kF16:
-    case KvType::kKivi:  // of tokens in the page of the query
+    case KvType::kKivi:
+    case KvType::kKivi4:  // of tokens in the page of the query
       for (double& v : x) v = f16_to_f32(f32_to_f16(static_cast<float>(v)));
       return;
     case KvType::kQ8_0:

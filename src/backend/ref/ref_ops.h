@@ -63,7 +63,7 @@ void round_value(KvType type, MutRow x);
 void round_key(KvType type, int64_t head_dim, MutRow x);
 /// A kivi page of 64 exact rows of `cols` columns after a round trip: keys in groups of 32 rows of one column, values
 /// in groups of 32 columns of one row.
-void round_kivi_keys(Row exact, int64_t cols, MutRow out);
-void round_kivi_values(Row exact, MutRow out);
+void round_kivi_keys(KvType type, Row exact, int64_t cols, MutRow out);
+void round_kivi_values(KvType type, Row exact, MutRow out);
 
 }  // namespace tern::ref
