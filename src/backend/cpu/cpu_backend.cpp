@@ -32,6 +32,10 @@ const Ops& ops_of(Isa isa) {
       return kOpsAvx2;
     case Isa::kAvx512Vnni:
       return kOpsAvx512;
+#elif defined(__aarch64__)
+    case Isa::kNeonDot:
+    case Isa::kNeonI8mm:
+      return kOpsNeon;
 #endif
     default:
       return kOpsScalar;
