@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -30,7 +31,15 @@ int64_t scratch_floats(const Plan& plan, const ProgramLimits& limits) {
 
 }  // namespace
 
-CpuProgram::CpuProgram(const Machine& machine, const ProgramLimits& limits, bool eager)
+void Workspace::fit(int64_t arena_bytes, int64_t scratch_bytes) {
+  for (const auto& [memory, bytes] : {std::pair(&arena, arena_bytes), std::pair(&scratch, scratch_bytes)}) {
+    if (static_cast<size_t>(bytes) <= memory->size()) continue;
+    *memory = Memory();  // the old one first: both together may not fit
+    *memory = Memory(static_cast<size_t>(bytes));
+  }
+}
+
+CpuProgram::CpuProgram(Machine& machine, const ProgramLimits& limits, bool eager)
     : machine_(machine), plan_(limits.part ? *limits.part : *machine.plan), limits_(limits), eager_(eager) {
   const Plan& plan = plan_;
   const int threads = machine.pool->size();
@@ -45,11 +54,10 @@ CpuProgram::CpuProgram(const Machine& machine, const ProgramLimits& limits, bool
                              .threads = threads,
                              .eager = eager,
                              .attend_parts = attend_parts_});
-  arena_ = Memory(static_cast<size_t>(schedule_.arena_bytes));
   scratch_step_ = round_up<int64_t>(schedule_.local_bytes + 4 * scratch_floats(plan, limits), 4096);
-  scratch_ = Memory(static_cast<size_t>(scratch_step_ * threads));
+  machine.workspace.fit(schedule_.arena_bytes, scratch_step_ * threads);
+  base_.resize(schedule_.buffers.size());
   for (const Buffer& b : schedule_.buffers) {
-    base_.push_back((b.local ? scratch_.data() : arena_.data()) + b.offset);
     row_step_.push_back(b.local ? 0 : b.row_bytes);
     thread_step_.push_back(b.local ? scratch_step_ : 0);
   }
@@ -119,6 +127,7 @@ void CpuProgram::begin(const Step& step, std::span<float> logits) {
   const size_t out_rows = plan.info(plan.logits).outputs_only ? step.out_rows.size() : step.tokens.size();
   CHECK(logits.size() >= out_rows * static_cast<size_t>(plan.info(plan.logits).cols));
   step_ = &step;
+  place_buffers();
   base_[static_cast<size_t>(plan.logits.id)] = reinterpret_cast<std::byte*>(logits.data());
   for (size_t s = 0; s < step.seqs.size(); ++s) {
     const SeqRows& seq = step.seqs[s];
@@ -132,6 +141,18 @@ void CpuProgram::begin(const Step& step, std::span<float> logits) {
   if (plan.kv_layers.empty()) return;
   open_tails();
   plan_attention();
+}
+
+/// Programs made since may have replaced the workspace by a larger one.
+void CpuProgram::place_buffers() {
+  const Workspace& w = machine_.workspace;
+  if (arena_ == w.arena.data() && scratch_ == w.scratch.data()) return;
+  arena_ = w.arena.data();
+  scratch_ = w.scratch.data();
+  for (size_t i = 0; i < base_.size(); ++i) {
+    const Buffer& b = schedule_.buffers[i];
+    base_[i] = (b.local ? scratch_ : arena_) + b.offset;
+  }
 }
 
 // ---- The walk ----

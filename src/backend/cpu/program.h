@@ -13,6 +13,13 @@
 
 namespace tern::cpu {
 
+/// Activations and threads' scratch of the Step that runs: one at a time, so all programs share it, and it is as large
+/// as the largest needs.
+struct Workspace {
+  Memory arena, scratch;
+  void fit(int64_t arena_bytes, int64_t scratch_bytes);
+};
+
 /// What every program of a backend shares.
 struct Machine {
   const Plan* plan = nullptr;
@@ -20,6 +27,7 @@ struct Machine {
   Weights weights;
   CacheMemory cache;
   std::unique_ptr<ThreadPool> pool;
+  Workspace workspace{};
 };
 
 /// One tile of attention of a Step: the same for every layer.
@@ -63,7 +71,7 @@ struct Grouping {
 
 class CpuProgram final : public Program {
  public:
-  CpuProgram(const Machine& machine, const ProgramLimits& limits, bool eager);
+  CpuProgram(Machine& machine, const ProgramLimits& limits, bool eager);
 
   /// Runs every phase of a Step; `logits` [out_rows, n_vocab].
   void run(const Step& step, std::span<float> logits);
@@ -73,6 +81,7 @@ class CpuProgram final : public Program {
  private:
   // ---- A Step (program.cpp) ----
   void begin(const Step& step, std::span<float> logits);
+  void place_buffers();
   void run_phases(uint32_t first, uint32_t last);
   ThreadPool::Phase advance(uint32_t phase, int thread);
   bool serial(const Phase& p) const { return p.light && rows() <= 1; }
@@ -124,17 +133,17 @@ class CpuProgram final : public Program {
     return reinterpret_cast<int32_t*>(at(buffer, row, thread));
   }
   float* scratch(int thread) const {
-    return reinterpret_cast<float*>(scratch_.data() + thread * scratch_step_ + schedule_.local_bytes);
+    return reinterpret_cast<float*>(scratch_ + thread * scratch_step_ + schedule_.local_bytes);
   }
 
-  const Machine& machine_;
-  const Plan& plan_;  // the machine's, or a part of it
+  Machine& machine_;
+  const Plan& plan_;                    // the machine's, or a part of it
   std::unique_ptr<CpuProgram> traced_;  // made by the first run_traced() of a program that is not eager
   const ProgramLimits limits_;
   const bool eager_;
   Schedule schedule_;
-  Memory arena_, scratch_;
-  int64_t scratch_step_ = 0;  // of one thread: local buffers, then whatever an item needs
+  std::byte *arena_ = nullptr, *scratch_ = nullptr;  // of the workspace, as base_ knows it
+  int64_t scratch_step_ = 0;                         // of one thread: local buffers, then whatever an item needs
   std::vector<std::byte*> base_;
   std::vector<int64_t> row_step_, thread_step_;
   Memory middle_;  // pages that a Step fills from end to end, unquantised, of one layer at a time (kivi)

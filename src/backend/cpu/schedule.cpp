@@ -293,14 +293,17 @@ std::vector<Life> lives(const Schedule& s) {
 void place(Schedule& s, const Plan& plan, const ScheduleOptions& options) {
   const std::vector<Life> life = lives(s);
   std::vector<LiveBuffer> arena(s.buffers.size());
+  std::vector<int64_t> local_bytes(s.phases.size());
   for (size_t i = 0; i < s.buffers.size(); ++i) {
     Buffer& b = s.buffers[i];
     if (static_cast<int32_t>(i) == plan.logits.id || life[i].first < 0) continue;
     const Phase& phase = s.phases[static_cast<size_t>(life[i].first)];
     b.local = !options.eager && life[i].first == life[i].last && phase.work == Work::kRows && b.fixed_bytes == 0;
     if (b.local) {
-      b.offset = s.local_bytes;
-      s.local_bytes += round_up(b.row_bytes, kAlign);
+      int64_t& taken = local_bytes[static_cast<size_t>(life[i].first)];
+      b.offset = taken;
+      taken += round_up(b.row_bytes, kAlign);
+      s.local_bytes = std::max(s.local_bytes, taken);
     } else {
       const int64_t bytes = b.fixed_bytes + b.row_bytes * (b.outputs ? options.outputs : options.rows);
       arena[i] = {.bytes = round_up(bytes, kAlign), .first = life[i].first, .last = life[i].last};
