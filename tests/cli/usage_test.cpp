@@ -80,7 +80,7 @@ TEST(Usage, ASamplingValueOutOfRangeIsRefusedWithTheRangeBeforeAnythingIsLoaded)
   refused("-n", "-5", "'-5' is not a whole number, -1 or more");
   refused("-n", "0x10", "'0x10' is not a whole number");
   refused("-c", "-1", "'-1' is not a whole number within 0..");
-  refused("-ctk", "q3_0", "'q3_0' is not one of f32, f16, q8_0, q4_0, kivi");
+  refused("-ctk", "q3_0", "'q3_0' is not one of f32, f16, q8_0, q4_0, kivi, kivi4");
 }
 
 TEST(Usage, ABadValueInTheEnvironmentNamesTheVariableAndAFlagBeatsIt) {
