@@ -38,35 +38,30 @@ __device__ void write_32(char* head, PageType type, int token, int64_t dim, int6
 
 constexpr int kInputWarps = 4;
 
-/// Value i of a head in shared memory after the rotation by the row's angles.
-__device__ float rotated(const float* x, int i, const float2* angles, int pairs, bool neox) {
-  if (!angles || i >= 2 * pairs) return x[i];
-  const int pair = neox ? i % pairs : i / 2;
-  const bool second = neox ? i >= pairs : i % 2 == 1;
-  const float a = x[neox ? pair : 2 * pair], b = x[neox ? pair + pairs : 2 * pair + 1];
-  const float2 angle = angles[pair];
-  return second ? a * angle.y + b * angle.x : a * angle.x - b * angle.y;
-}
-
-/// A warp a head of a row: first the queries' (where there is something to do), then the keys', then the values'.
-__global__ void inputs_kernel(AttendInputs in, DeviceStep step, int64_t rows, AttendShape shape, KvView kv) {
+/// A warp a head of a row: first the queries' (where there is something to do), then the keys', then the values'. What
+/// a lane reads is on its way together; its values are 32 apart.
+__global__ void inputs_kernel(AttendInputs in, DeviceStep step, int rows, AttendShape shape, KvView kv) {
   let_next_kernel_start();
   constexpr int kValues = kMostHeadDim / 32;  // of a lane
   __shared__ float heads[kInputWarps][kMostHeadDim];
-  const int q_heads = in.q.x ? shape.heads : 0, slots = q_heads + 2 * shape.kv_heads, lane = threadIdx.x % 32;
-  const int64_t warp = thread_index() / 32, row = warp / slots;
+  const int q_heads = in.q.x ? static_cast<int>(shape.heads) : 0, kv_heads = static_cast<int>(shape.kv_heads),
+            slots = q_heads + 2 * kv_heads, lane = static_cast<int>(threadIdx.x % 32),
+            warp = static_cast<int>(blockIdx.x * kInputWarps + threadIdx.x / 32), row = warp / slots;
   if (row >= rows) return;
-  int head = static_cast<int>(warp % slots);
-  const bool is_query = head < q_heads, is_key = !is_query && head < q_heads + shape.kv_heads;
-  if (!is_query) head -= is_key ? q_heads : q_heads + shape.kv_heads;
+  int head = warp - row * slots;
+  const bool is_query = head < q_heads, is_key = !is_query && head < q_heads + kv_heads;
+  if (!is_query) head -= is_key ? q_heads : q_heads + kv_heads;
   const HeadInput& from = is_query ? in.q : is_key ? in.k : in.v;
-  const int dim = static_cast<int>(is_query || is_key ? shape.dim_k : shape.dim_v);
+  const int dim = static_cast<int>(is_query || is_key ? shape.dim_k : shape.dim_v), pairs = static_cast<int>(in.pairs),
+            turned = from.angles ? 2 * pairs : 0;  // values that the rotary embedding turns
+  const auto pair_of = [&](int i) { return !in.neox ? i / 2 : i < pairs ? i : i - pairs; };
 
-  float norm[kValues] = {};
+  float norm[kValues];
 #pragma unroll
   for (int j = 0; j < kValues; ++j) {
     if (from.norm && lane + 32 * j < dim) norm[j] = from.norm[lane + 32 * j];
   }
+  const double reciprocal = 1.0 / dim;
   char* to = nullptr;
   const int32_t position = step.positions[row];
   if (!is_query) {
@@ -76,29 +71,52 @@ __global__ void inputs_kernel(AttendInputs in, DeviceStep step, int64_t rows, At
   wait_for_previous_kernel();
 
   float* const x = heads[threadIdx.x / 32];
-  float part = 0;
+  const float* const source = from.x + row * from.row_stride + head * from.head_stride;
+  const float2* const angles = from.angles + static_cast<int64_t>(row) * pairs;
+  float mine[kValues];
+  float2 angle[kValues];
 #pragma unroll
   for (int j = 0; j < kValues; ++j) {
     const int i = lane + 32 * j;
-    if (i >= dim) continue;
-    x[i] = from.x[row * from.row_stride + head * from.head_stride + i];
-    part += x[i] * x[i];
+    if (i < dim) mine[j] = source[i];
+    if (i < turned) angle[j] = angles[pair_of(i)];
   }
   if (from.norm) {
-    double sum = part;
-    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-    const auto factor = static_cast<float>(1.0 / sqrt(sum / dim + from.eps));
+    float part = 0;
 #pragma unroll
     for (int j = 0; j < kValues; ++j) {
-      if (lane + 32 * j < dim) x[lane + 32 * j] = x[lane + 32 * j] * factor * norm[j];
+      if (lane + 32 * j < dim) part += mine[j] * mine[j];
     }
+    double sum = part;
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+    const auto factor = static_cast<float>(rsqrt(sum * reciprocal + from.eps));
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) mine[j] = mine[j] * factor * norm[j];
+  }
+  if (turned > 0) {
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) {
+      if (lane + 32 * j < dim) x[lane + 32 * j] = mine[j];
+    }
+    __syncwarp();
+  }
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    const int i = lane + 32 * j;
+    if (i >= turned) continue;
+    const bool second = in.neox ? i >= pairs : i % 2 == 1;
+    const float other = x[!in.neox ? i ^ 1 : second ? i - pairs : i + pairs];
+    mine[j] = second ? other * angle[j].y + mine[j] * angle[j].x : mine[j] * angle[j].x - other * angle[j].y;
   }
   __syncwarp();
-  const int pairs = static_cast<int>(in.pairs);
-  const float2* const angles = from.angles ? from.angles + row * pairs : nullptr;
-  for (int first = 0; first < dim; first += 32) {
+#pragma unroll
+  for (int j = 0; j < kValues; ++j) {
+    if (lane + 32 * j < dim) x[lane + 32 * j] = mine[j];
+  }
+#pragma unroll 1
+  for (int first = 0; first < dim; first += 32) {  // one copy of what writes
     const int i = first + lane;
-    const float value = i < dim ? rotated(x, i, angles, pairs, in.neox) : 0.0f;
+    const float value = i < dim ? x[i] : 0.0f;
     if (!is_query) {
       write_32(to, is_key ? kv.k_type : kv.v_type, position % kPageTokens, dim, first, value);
     } else if (i < dim) {
@@ -320,7 +338,8 @@ void attend_inputs(cudaStream_t s, const AttendInputs& in, const DeviceStep& ste
                    const AttendShape& shape, const KvView& kv) {
   const int64_t warps = rows * ((in.q.x ? shape.heads : 0) + 2 * shape.kv_heads);
   if (warps == 0) return;
-  launch("inputs", inputs_kernel, blocks(warps, kInputWarps), 32 * kInputWarps, 0, s, in, step, rows, shape, kv);
+  launch("inputs", inputs_kernel, blocks(warps, kInputWarps), 32 * kInputWarps, 0, s, in, step, static_cast<int>(rows),
+         shape, kv);
 }
 
 int64_t attend_scratch_floats(const AttendShape& shape, int64_t rows, int64_t parts) {

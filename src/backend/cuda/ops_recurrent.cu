@@ -160,41 +160,49 @@ __device__ void load_stage(DeltaStage<kWidth>& stage, const DeltaArgs& a, int64_
   }
 }
 
-/// Keys and queries that have arrived, kTogether tokens a warp at a time: l2_norm of both where asked for, and their
-/// product.
-template <int kWidth>
-__device__ void prepare_stage(DeltaStage<kWidth>& stage, const DeltaArgs& a, int tokens) {
-  constexpr int kTogether = 4, kPieces = (kWidth / 4 + 31) / 32;
+/// Keys and queries of kTogether tokens that have arrived: l2_norm of both where asked for, and their product.
+template <int kTogether, int kWidth>
+__device__ void prepare_tokens(DeltaStage<kWidth>& stage, const DeltaArgs& a, int begin) {
+  constexpr int kPieces = (kWidth / 4 + 31) / 32;
   const int lane = threadIdx.x % 32;
-  for (int begin = threadIdx.x / 32 * kTogether; begin < tokens; begin += kDeltaThreads / 32 * kTogether) {
-    float sums[kTogether][3] = {};  // k k, q q, k q
+  float sums[kTogether][3] = {};  // k k, q q, k q
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      for (int c = lane; c < kWidth / 4; c += 32) {
-        const float4 k = stage.keys[begin + i][c], q = stage.queries[begin + i][c];
-        sums[i][0] += dot(k, k);
-        sums[i][1] += dot(q, q);
-        sums[i][2] += dot(k, q);
-      }
-    }
-    for (int other = 16; other > 0; other /= 2) {
-#pragma unroll
-      for (int i = 0; i < kTogether * 3; ++i) sums[i / 3][i % 3] += __shfl_xor_sync(~0u, sums[i / 3][i % 3], other);
-    }
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const float k_factor = a.normalise ? 1.0f / fmaxf(sqrtf(sums[i][0]), a.eps) : 1.0f;
-      const float q_factor = a.normalise ? 1.0f / fmaxf(sqrtf(sums[i][1]), a.eps) : 1.0f;
-      for (int j = 0; a.normalise && j < kPieces; ++j) {
-        const int c = lane + 32 * j;
-        if (c >= kWidth / 4) break;
-        float4 &k = stage.keys[begin + i][c], &q = stage.queries[begin + i][c];
-        k = {k.x * k_factor, k.y * k_factor, k.z * k_factor, k.w * k_factor};
-        q = {q.x * q_factor, q.y * q_factor, q.z * q_factor, q.w * q_factor};
-      }
-      if (lane == 0) stage.products[begin + i] = sums[i][2] * k_factor * q_factor;
+  for (int i = 0; i < kTogether; ++i) {
+    for (int c = lane; c < kWidth / 4; c += 32) {
+      const float4 k = stage.keys[begin + i][c], q = stage.queries[begin + i][c];
+      sums[i][0] += dot(k, k);
+      sums[i][1] += dot(q, q);
+      sums[i][2] += dot(k, q);
     }
   }
+  for (int other = 16; other > 0; other /= 2) {
+#pragma unroll
+    for (int i = 0; i < kTogether * 3; ++i) sums[i / 3][i % 3] += __shfl_xor_sync(~0u, sums[i / 3][i % 3], other);
+  }
+#pragma unroll
+  for (int i = 0; i < kTogether; ++i) {
+    const float k_factor = a.normalise ? 1.0f / fmaxf(sqrtf(sums[i][0]), a.eps) : 1.0f;
+    const float q_factor = a.normalise ? 1.0f / fmaxf(sqrtf(sums[i][1]), a.eps) : 1.0f;
+    for (int j = 0; a.normalise && j < kPieces; ++j) {
+      const int c = lane + 32 * j;
+      if (c >= kWidth / 4) break;
+      float4 &k = stage.keys[begin + i][c], &q = stage.queries[begin + i][c];
+      k = {k.x * k_factor, k.y * k_factor, k.z * k_factor, k.w * k_factor};
+      q = {q.x * q_factor, q.y * q_factor, q.z * q_factor, q.w * q_factor};
+    }
+    if (lane == 0) stage.products[begin + i] = sums[i][2] * k_factor * q_factor;
+  }
+}
+template <int kWidth>
+__device__ void prepare_stage(DeltaStage<kWidth>& stage, const DeltaArgs& a, int tokens) {
+  constexpr int kTogether = 4;
+  const int warp = threadIdx.x / 32;
+  if (tokens == 1) {
+    if (warp == 0) prepare_tokens<1>(stage, a, 0);
+    return;
+  }
+  for (int begin = warp * kTogether; begin < tokens; begin += kDeltaThreads / 32 * kTogether)
+    prepare_tokens<kTogether>(stage, a, begin);
 }
 
 /// One token on the rows of a thread. The read-out of the new state is found from the old one: (decay S + delta k) q =
