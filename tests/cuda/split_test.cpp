@@ -53,21 +53,25 @@ std::vector<float> answers(GoldenModel& m) {
   return all;
 }
 
-void expect_near(GoldenModel& m, const std::vector<float>& wanted, const std::vector<float>& got, const char* what) {
-  ASSERT_EQ(got.size(), wanted.size());
+double mean_kl(GoldenModel& m, const std::vector<float>& wanted, const std::vector<float>& got, const char* what) {
+  EXPECT_EQ(got.size(), wanted.size());
   Differences d;
   for (size_t row = 0; row < got.size() / static_cast<size_t>(m.plan.n_vocab); ++row)
     d.add(compare(m.row(wanted, row), m.row(got, row)));
   std::printf("%-32s mean KL %.2e, worst %.2e\n", what, d.mean_kl(), d.worst_kl);
-  EXPECT_LE(d.mean_kl(), 1e-3) << what;
+  return d.mean_kl();
 }
 
-TEST_P(CudaSplit, StaysNearTheCpuWhereverItIsCut) {
-  const auto cpu = test::load(path, make_cpu_backend());
+/// Of a text that no model has seen: one activation that is rounded to the other side moves more than in real ones
+/// (docs/decisions/0001). What the GPU alone does to it is the measure.
+TEST_P(CudaSplit, IsAsNearTheCpuAsTheGpuWhereverItIsCut) {
+  const auto cpu = test::load(path, make_cpu_backend()), gpu = test::load(path, make_cuda_backend({}));
   const std::vector<float> wanted = answers(*cpu);
+  const double of_gpu = mean_kl(*cpu, wanted, answers(*gpu), "GPU");
+  EXPECT_LE(of_gpu, 5e-3);
   for (const size_t at : {starts.front(), starts[starts.size() / 2], starts.back()}) {
-    expect_near(*cpu, wanted, answers(*split(at, false)), "CPU, then GPU");
-    expect_near(*cpu, wanted, answers(*split(at, true)), "GPU, then CPU");
+    EXPECT_LE(mean_kl(*cpu, wanted, answers(*split(at, false)), "CPU, then GPU"), 1.5 * of_gpu + 1e-4);
+    EXPECT_LE(mean_kl(*cpu, wanted, answers(*split(at, true)), "GPU, then CPU"), 1.5 * of_gpu + 1e-4);
   }
 }
 
