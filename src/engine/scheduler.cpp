@@ -56,7 +56,7 @@ struct Scheduler::Impl {
         cancelled.swap(cancels);
         stop = stopping;
         for (Arrival& arrival : arrivals) core.add(std::move(arrival));
-        told = core.stats();
+        if (!arrivals.empty()) told = core.stats();
       }
       if (stop) return core.end_all(EndReason::kCancelled);
       for (const RequestId id : cancelled) core.cancel(id);

@@ -67,7 +67,7 @@ struct RowOp {
     // Touching the mapping would keep 64 KB around every row in memory: most of the table in the end.
     thread_local std::vector<std::byte> row;
     row.resize(t.row_bytes);
-    const bool copied = t.file->copy(stored, row.data());
+    const bool copied = t.file && t.file->copy(stored, row.data());
     t.format->decode(copied ? row.data() : stored.data(), out, t.cols, t.tensor_scale);
   }
   void operator()(const RmsNormArgs& a) const {

@@ -110,6 +110,11 @@ void Weights::load(const Plan& plan, const gguf::File& file, const LoadOptions& 
       m.data = arena_.data() + offset;
       offset += round_up(e.matrix_bytes, kAlign);
     }
+    // A matrix in the file's layout is the table too: a row from memory in place of a system call.
+    if (e.table.file && !e.matrices.empty() && !e.matrices.front().kernel->pack) {
+      e.table.file = nullptr;
+      e.table.bytes = {e.matrices.front().data, e.table.bytes.size()};
+    }
   }
   pack(plan, file, load, pool);
 }

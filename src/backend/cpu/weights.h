@@ -12,11 +12,11 @@
 
 namespace tern::cpu {
 
-/// Rows looked up in the mapped file.
+/// Rows looked up in the mapped file, or in memory.
 struct Table {
   const quant::Format* format = nullptr;
-  const gguf::File* file = nullptr;
-  std::span<const std::byte> bytes{};  // of the file, mapped
+  const gguf::File* file = nullptr;    // nullptr: in memory
+  std::span<const std::byte> bytes{};  // of the file, mapped, or in memory
   size_t row_bytes = 0;
   int64_t rows = 0, cols = 0;
   float tensor_scale = 1.0f;
