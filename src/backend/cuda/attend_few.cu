@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kVectors = 16;
 constexpr int kTokens = 16;  // of a warp: one k-step of the values
-constexpr int kWarpsOfPage = kPageTokens / kTokens, kPages = kWarps / kWarpsOfPage;  // pages at a time
+constexpr int kWarpsOfPage = kPageTokens / kTokens;
+[[maybe_unused]] constexpr int kPages = kWarps / kWarpsOfPage;  // at a time
 
 template <int kDim>
 constexpr int kStage = 2 * kTokens* kRow<kDim>;  // halves: keys and values of a warp

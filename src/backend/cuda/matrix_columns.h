@@ -191,7 +191,11 @@ __device__ inline float most_of_lanes(float v, int lanes) {
 
 /// The largest of a warp's magnitudes: the bits of floats that are not negative are in their order.
 __device__ __forceinline__ float largest_of_warp(float v) {
+#if __CUDA_ARCH__ >= 800
   return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
+#else
+  return most_of_lanes(v, 32);
+#endif
 }
 
 /// Four columns as int8, the first in the low byte: to the nearest integer, ties to even, which an addition leaves in

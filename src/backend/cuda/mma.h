@@ -100,6 +100,9 @@ __device__ __forceinline__ uint4 load_once(const void* p) {
   return v;
 }
 
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
 /// 16 bytes from global to shared memory; asynchronous where the chip can. `valid` false writes zeros.
 __device__ __forceinline__ void copy_async16(void* shared, const void* global, bool valid) {
 #if __CUDA_ARCH__ >= 800
@@ -124,9 +127,6 @@ __device__ __forceinline__ void copy_async_wait() {
 
 #if __CUDA_ARCH__ >= 900
 // Barriers in shared memory and the copy engine that completes them.
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 __device__ __forceinline__ void init_barrier(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
