@@ -38,8 +38,10 @@ MemoryNeed memory_need(const Plan& plan, const Runner::Limits& limits, BackendKi
   const auto rows = static_cast<uint64_t>(std::min<int64_t>(limits.rows, int64_t{limits.context} * limits.sequences));
   uint64_t row_bytes = 0;
   for (const ValInfo& v : plan.vals) row_bytes += v.outputs_only ? 0 : static_cast<uint64_t>(v.cols) * sizeof(float);
-  // Backends reuse the memory of dead activations: of the sum over all layers about one layer's part is alive.
-  need.activations = 2 * rows * row_bytes / static_cast<uint64_t>(std::max<int64_t>(1, plan.n_layers));
+  // Backends reuse the memory of dead activations: of the sum over all layers about one layer's part is alive. On a GPU
+  // the programs of answers and of embeddings have each their own, on a CPU they share it.
+  const uint64_t owners = backend == BackendKind::kCuda ? 2 : 1;
+  need.activations = owners * rows * row_bytes / static_cast<uint64_t>(std::max<int64_t>(1, plan.n_layers));
   need.activations += static_cast<uint64_t>(int64_t{limits.sequences} * plan.n_vocab) * sizeof(float);
   need.activations += rows * static_cast<uint64_t>(plan.n_embd) * sizeof(float);  // hidden states, to take the mean of
   return need;

@@ -14,7 +14,7 @@ struct MemoryNeed {
   uint64_t weights = 0;      // in the backend's layout
   uint64_t kv = 0;           // pages of all sequences
   uint64_t states = 0;       // recurrent-state slots
-  uint64_t activations = 0;  // of the largest batch, in the programs of answers and of embeddings, results included
+  uint64_t activations = 0;  // of the largest batch, of answers and of embeddings, results included
   uint64_t total() const noexcept { return weights + kv + states + activations; }
   MemoryNeed& operator+=(const MemoryNeed& other) noexcept;
 };
