@@ -89,6 +89,20 @@ TEST(CpuOps, RecurrencesAgreeOverLongPrompts) {
   expect_as_ref(conv_case(1100, 4), {{{0, 2}}, {{0, 2}, {1, 1}}, {{0, 1}, {1, 1}}, {{1, 40}, {0, 1}}});
 }
 
+TEST(CpuOps, AProgramRunsAsBeforeOnceALargerOneHasReplacedTheirWorkspace) {
+  OpPlan p;
+  const Val x = rms_norm(p, p.input(64), 64);
+  const gguf::File file = p.open(p.op(LinearArgs{p.matrix(TensorType::F32, 64, 96)}, {x}, 96));
+  const auto backend = make_cpu_backend({.threads = 2});
+  backend->load(p.plan, file, {});
+  Stepper small(*backend, p.plan, {.max_rows = 2});
+  const std::vector<float> before = small.run_one({3, 5});
+  Stepper large(*backend, p.plan, {.max_rows = 900});
+  large.run_one(std::vector<int32_t>(900, 7));
+  small.reset();
+  EXPECT_EQ(small.run_one({3, 5}), before);
+}
+
 TEST(CpuOps, ATiedEmbeddingIsTableAndMatrix) {
   expect_as_ref({.name = "tied",
                  .build =
