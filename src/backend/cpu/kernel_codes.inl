@@ -270,6 +270,7 @@ alignas(64) constexpr DigitTable kDigits = make_digit_table();
 struct Base3 {
   static constexpr int kUnit = 256, kBias = 1, kMaxCode = 2;
   static constexpr int kSteps = 5, kQuanta = 13, kUnitBytes = kQuanta * kVector;
+  static constexpr bool kAlike = true;  // quantum<Q> of a unit is quantum<0> behind Q vectors, but for the last
   static void put(const uint8_t* codes, std::byte* unit, int row) {
     for (int q = 0; q < kQuanta; ++q) {
       const uint8_t* c = codes + 20 * q;

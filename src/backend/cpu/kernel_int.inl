@@ -41,6 +41,13 @@ struct Product {
   static constexpr int kTileCode = kAnyCode || !Simd::kSignedBytes ? 1 : Codes::kMaxCode;
   using Tile = Shape<kSegment, kGroup, kTileCode, Codes::kBias != 0, Scales::kScaled, Scales::kOffset>;
   static constexpr bool kRow = Tile::kRow;
+  /// One integer sum of all columns, where it has the range: exact in f32 as well up to 2^24, which the codes of 66,000
+  /// columns do not reach.
+  static constexpr bool kWhole =
+      kRow && !Scales::kScaled && !Scales::kOffset && Simd::kChain<Codes::kMaxCode> >= (1 << 20);
+  /// The products of its quanta are a loop where it would be 18 KB of code: fast at some addresses, and half as fast at
+  /// others, where it does not fit into the cache of decoded instructions.
+  static constexpr bool kRolled = kWhole && requires { Codes::kAlike; };
   static constexpr int kSegments = kUnit / kSegment, kSegmentSteps = kSegment / 4;
   static constexpr int kBias = Codes::kBias, kBiasShift = kBias == 0 ? 0 : __builtin_ctz(kBias);
   static constexpr int kMaxCode = Codes::kMaxCode;
@@ -147,121 +154,214 @@ inline void store_rows(float* out, int64_t rows, Float v) {
   for (int64_t r = 0; r < rows; ++r) out[r] = lanes[r];
 }
 
-/// totals[n] += the product of unit u of a panel with activation row n. The order of additions does not depend on
-/// kActs: a row gets the same bits whoever shares its step.
-template <typename P, int kActs>
-TERN_INLINE inline void unit_product(const std::byte* codes, const std::byte* scales, const ActRow<P> (&x)[kActs],
-                                     int64_t u, Float (&totals)[kActs]) {
-  using Codes = typename P::Codes;
-  using Scales = typename P::Scales;
-  // Several rows are independent sums enough, and share the shifts.
-  constexpr bool kRaw = kActs == 1 && P::kRaw;
-  constexpr int kWays = kActs == 1 ? P::kWays : P::kForRange;
-  Simd::Part part[kActs][kWays];
-  Float group[kActs];
-  const std::byte* q[kActs];
-#pragma GCC unroll 8
-  for (int n = 0; n < kActs; ++n) {
-    for (auto& p : part[n]) p = Simd::begin();
-    group[n] = Simd::zero_f();
-    q[n] = x[n].q + u * P::kUnit;
-  }
-  unroll<Codes::kQuanta>([&](auto quantum) TERN_INLINE {
-    Int w[Codes::kSteps];
-    if constexpr (kRaw) {
-      Codes::template raw<quantum.value>(codes, w);
-    } else {
-      Codes::template quantum<quantum.value>(codes, w);
-    }
-    unroll<Codes::kSteps>([&](auto d) TERN_INLINE {
-      constexpr int kStep = decltype(quantum)::value * Codes::kSteps + decltype(d)::value;
-      if constexpr (kStep < P::kUnit / 4) {
-#pragma GCC unroll 8
-        for (int n = 0; n < kActs; ++n) {
-          auto& p = part[n][kStep % kWays];  // of raw codes: one sum a step of the quantum
-          p = Simd::dot<P::kMaxCode>(p, w[d.value], Simd::splat32(q[n] + 4 * kStep));
-        }
-        if constexpr ((kStep + 1) % P::kSegmentSteps == 0) {
-          constexpr int kSeg = kStep / P::kSegmentSteps;
-          constexpr int kScale = kSeg * P::kSegment / Scales::kSegment;
-#pragma GCC unroll 8
-          for (int n = 0; n < kActs; ++n) {
-            auto& parts_of_row = part[n];
-            Int sum = Simd::end<P::kMaxCode>(parts_of_row[0]);
-            unroll<kWays - 1>([&](auto i) TERN_INLINE {
-              Int other = Simd::end<P::kMaxCode>(parts_of_row[i.value + 1]);
-              if constexpr (kRaw) other = divide_exactly<Codes::kWeight[decltype(i)::value + 1]>(other);
-              sum = Simd::add32(sum, other);
-            });
-            for (auto& v : parts_of_row) v = Simd::begin();
-            const int32_t* act_sum = x[n].sums + u * P::kSegments + kSeg;
-            const Float value = corrected<P::kBias != 0>(sum, act_sum, P::kBiasShift);
-            Float& g = group[n];
-            if constexpr (Scales::kScaled) {
-              g = Simd::fma(value, Scales::scale(scales, kScale), g);
-            } else {
-              g = Simd::add(value, g);
-            }
-            if constexpr (Scales::kOffset) {
-              g = Simd::fma(Scales::offset(scales, kScale), Simd::splat_f(static_cast<float>(*act_sum)), g);
-            }
-            if constexpr (!P::kRow && (kStep + 1) * 4 % P::kGroup == 0) {
-              constexpr int kGroup = static_cast<int>(kStep * 4 / P::kGroup);
-              Float& total = totals[n];
-              total = Simd::fma(g, group_scale_of<P>(x[n], u * (P::kUnit / P::kGroup) + kGroup), total);
-              g = Simd::zero_f();
-            }
-          }
-        }
-      }
-    });
-  });
-  if constexpr (P::kRow) {
-#pragma GCC unroll 8
-    for (int n = 0; n < kActs; ++n) totals[n] = Simd::add(totals[n], group[n]);
-  }
-}
-
 /// Bytes ahead of the codes being multiplied that are asked for: at 36 GB/s a thread has 5 KB on their way. Scales with
 /// a stream of their own are asked for one panel ahead; without that each panel begins with misses that nothing
 /// predicts (PTQ1_0 from memory: 8 GB/s without, 27 with, one thread beside a busy neighbour).
 constexpr int kPrefetch = 6144;
 
-/// kActs activation rows at a time; those missing at the end are copies of the first and not stored.
-template <typename P, int kActs>
-void matvec(const MatmulArgs& a) {
-  const Matrix& w = *a.w;
-  const ActOffsets at(P::kRule, w.cols);
-  const int64_t units = w.cols / P::kUnit, panel_bytes = P::panel_bytes(w.cols);
-  for (int64_t row = a.row_begin; row < a.row_end; row += kLanes) {
-    for (int64_t first = 0; first < a.act_rows; first += kActs) {
-      const int64_t acts = a.act_rows - first < kActs ? a.act_rows - first : kActs;
-      ActRow<P> x[kActs];
-      for (int n = 0; n < kActs; ++n) x[n] = ActRow<P>(a.act + (first + (n < acts ? n : 0)) * at.row_bytes, at);
-      const std::byte* codes = w.data + row / kLanes * panel_bytes;
-      const std::byte* scales = codes + P::scales_offset(w.cols);
-      Float totals[kActs];
-      for (Float& total : totals) total = Simd::zero_f();
-      for (int64_t u = 0; u < units; ++u) {
-        for (int i = 0; i < P::kCodesStride; i += 64) Simd::prefetch(codes + kPrefetch + i);
-        if constexpr (!P::kInterleaved) {
-          for (int i = 0; i < P::kScalesStride; i += 64) Simd::prefetch(scales + panel_bytes + i);
-        }
-        unit_product<P, kActs>(codes, scales, x, u, totals);
-        codes += P::kCodesStride;
-        scales += P::kScalesStride;
-      }
+/// Where one unit of a panel lies.
+struct UnitPlace {
+  const std::byte *codes, *scales;
+};
+
+/// Sums of kActs rows with kPanels panels.
+template <typename P, int kPanels, int kActs>
+struct DirectSums {
+  // Several rows are independent sums enough, and share the shifts.
+  static constexpr bool kRaw = kActs == 1 && P::kRaw;
+  static constexpr int kWays = kActs == 1 ? P::kWays : P::kForRange;
+  Simd::Part part[kPanels][kActs][kWays];  // of a segment, or of all columns
+  Float total[kPanels][kActs];
+
+  /// f(panel, act) of every sum, unrolled.
+  template <typename F>
+  TERN_INLINE static void each(F&& f) {
 #pragma GCC unroll 8
-      for (int n = 0; n < kActs; ++n) {
-        if (n >= acts) break;
-        float* out = a.out + (first + n) * a.out_stride + row;
-        store_rows(out, a.row_end - row, finished<P>(totals[n], w, x[n].scales));
+    for (int n = 0; n < kActs; ++n) {
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) f(p, n);
+    }
+  }
+  TERN_INLINE void begin(int p, int n) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kWays; ++i) part[p][n][i] = Simd::begin();
+  }
+  /// What the parts amount to.
+  TERN_INLINE Int end(int p, int n) const {
+    Int sum = Simd::end<P::kMaxCode>(part[p][n][0]);
+    unroll<kWays - 1>([&](auto i) TERN_INLINE {
+      Int other = Simd::end<P::kMaxCode>(part[p][n][i.value + 1]);
+      if constexpr (kRaw) other = divide_exactly<P::Codes::kWeight[decltype(i)::value + 1]>(other);
+      sum = Simd::add32(sum, other);
+    });
+    return sum;
+  }
+};
+
+/// sums += the products of quantum Q behind `codes` with the columns behind `q`.
+template <typename P, int Q, int kPanels, int kActs>
+TERN_INLINE inline void quantum_product(const UnitPlace (&w)[kPanels], const std::byte* const (&q)[kActs],
+                                        int64_t skipped, DirectSums<P, kPanels, kActs>& sums) {
+  using Codes = typename P::Codes;
+  Int codes[kPanels][Codes::kSteps];
+#pragma GCC unroll 8
+  for (int p = 0; p < kPanels; ++p) Codes::template quantum<Q>(w[p].codes + skipped * kVector, codes[p]);
+  unroll<Codes::kSteps>([&](auto d) TERN_INLINE {
+    constexpr int kStep = Q * Codes::kSteps + decltype(d)::value;
+    if constexpr (kStep < P::kUnit / 4) {
+      sums.each([&](int p, int n) TERN_INLINE {
+        auto& v = sums.part[p][n][0];
+        v = Simd::dot<P::kMaxCode>(v, codes[p][d.value], Simd::splat32(q[n] + 4 * (skipped * Codes::kSteps + kStep)));
+      });
+    }
+  });
+}
+
+/// sums += the products of unit u of the panels with the rows. The order of additions depends neither on kPanels nor on
+/// kActs: a row gets the same bits whoever shares its step.
+template <typename P, int kPanels, int kActs>
+TERN_INLINE inline void unit_product(const UnitPlace (&w)[kPanels], const ActRow<P> (&x)[kActs], int64_t u,
+                                     DirectSums<P, kPanels, kActs>& sums) {
+  using Codes = typename P::Codes;
+  using Scales = typename P::Scales;
+  using Sums = DirectSums<P, kPanels, kActs>;
+  Float group[kPanels][kActs];
+  const std::byte* q[kActs];
+#pragma GCC unroll 8
+  for (int n = 0; n < kActs; ++n) q[n] = x[n].q + u * P::kUnit;
+  if constexpr (P::kRolled && kActs > 1) {
+#pragma GCC unroll 1
+    for (int i = 0; i + 1 < Codes::kQuanta; ++i) quantum_product<P, 0>(w, q, i, sums);
+    return quantum_product<P, Codes::kQuanta - 1>(w, q, 0, sums);
+  }
+  if constexpr (!P::kWhole) {
+    Sums::each([&](int p, int n) TERN_INLINE {
+      sums.begin(p, n);
+      group[p][n] = Simd::zero_f();
+    });
+  }
+  unroll<Codes::kQuanta>([&](auto quantum) TERN_INLINE {
+    Int codes[kPanels][Codes::kSteps];
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) {
+      if constexpr (Sums::kRaw) {
+        Codes::template raw<quantum.value>(w[p].codes, codes[p]);
+      } else {
+        Codes::template quantum<quantum.value>(w[p].codes, codes[p]);
       }
+    }
+    unroll<Codes::kSteps>([&](auto d) TERN_INLINE {
+      constexpr int kStep = decltype(quantum)::value * Codes::kSteps + decltype(d)::value;
+      if constexpr (kStep < P::kUnit / 4) {
+        Sums::each([&](int p, int n) TERN_INLINE {
+          auto& v = sums.part[p][n][kStep % Sums::kWays];  // of raw codes: one sum a step of the quantum
+          v = Simd::dot<P::kMaxCode>(v, codes[p][d.value], Simd::splat32(q[n] + 4 * kStep));
+        });
+        if constexpr (!P::kWhole && (kStep + 1) % P::kSegmentSteps == 0) {
+          constexpr int kSeg = kStep / P::kSegmentSteps;
+          constexpr int kScale = kSeg * P::kSegment / Scales::kSegment;
+          Sums::each([&](int p, int n) TERN_INLINE {
+            const int32_t* act_sum = x[n].sums + u * P::kSegments + kSeg;
+            const Float value = corrected<P::kBias != 0>(sums.end(p, n), act_sum, P::kBiasShift);
+            sums.begin(p, n);
+            Float& g = group[p][n];
+            if constexpr (Scales::kScaled) {
+              g = Simd::fma(value, Scales::scale(w[p].scales, kScale), g);
+            } else {
+              g = Simd::add(value, g);
+            }
+            if constexpr (Scales::kOffset) {
+              g = Simd::fma(Scales::offset(w[p].scales, kScale), Simd::splat_f(static_cast<float>(*act_sum)), g);
+            }
+            if constexpr (!P::kRow && (kStep + 1) * 4 % P::kGroup == 0) {
+              constexpr int kGroup = static_cast<int>(kStep * 4 / P::kGroup);
+              Float& total = sums.total[p][n];
+              total = Simd::fma(g, group_scale_of<P>(x[n], u * (P::kUnit / P::kGroup) + kGroup), total);
+              g = Simd::zero_f();
+            }
+          });
+        }
+      }
+    });
+  });
+  if constexpr (P::kRow && !P::kWhole) {
+    Sums::each([&](int p, int n) TERN_INLINE { sums.total[p][n] = Simd::add(sums.total[p][n], group[p][n]); });
+  }
+}
+
+/// kPanels panels from `row` on times kActs activation rows from `first` on; those missing at the end are copies of
+/// the first and not stored.
+template <typename P, int kPanels, int kActs>
+void direct_product(const MatmulArgs& a, const ActOffsets& at, int64_t row, int64_t first) {
+  const Matrix& w = *a.w;
+  const int64_t units = w.cols / P::kUnit, panel_bytes = P::panel_bytes(w.cols);
+  const int64_t acts = a.act_rows - first < kActs ? a.act_rows - first : kActs;
+  ActRow<P> x[kActs];
+#pragma GCC unroll 8
+  for (int n = 0; n < kActs; ++n) x[n] = ActRow<P>(a.act + (first + (n < acts ? n : 0)) * at.row_bytes, at);
+  const std::byte* codes = w.data + row / kLanes * panel_bytes;
+  const std::byte* scales = codes + P::scales_offset(w.cols);
+  // Of several panels only as near as the L2 cache: on their way to the first they hold up what is multiplied meanwhile
+  // (two panels of I2_S from memory times 8 rows, two threads: 34 us so, 20 us thus, and 24 us one by one).
+  constexpr int kLocality = kPanels > 1 ? 2 : 3;
+  const std::byte* ahead =
+      codes + (kPanels * panel_bytes > kPrefetch && kPanels > 1 ? kPanels * panel_bytes : kPrefetch);
+  DirectSums<P, kPanels, kActs> sums;
+  using Sums = decltype(sums);
+  Sums::each([&](int p, int n) TERN_INLINE {
+    sums.begin(p, n);
+    sums.total[p][n] = Simd::zero_f();
+  });
+  for (int64_t u = 0; u < units; ++u) {
+    UnitPlace place[kPanels];
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p)
+      place[p] = {codes + p * panel_bytes + u * P::kCodesStride, scales + p * panel_bytes + u * P::kScalesStride};
+    for (int i = 0; i < kPanels * P::kCodesStride; i += 64) __builtin_prefetch(ahead + i, 0, kLocality);
+    ahead += kPanels * P::kCodesStride;
+    if constexpr (!P::kInterleaved) {
+      for (const UnitPlace& p : place)
+        for (int i = 0; i < P::kScalesStride; i += 64) Simd::prefetch(p.scales + panel_bytes + i);
+    }
+    unit_product<P, kPanels, kActs>(place, x, u, sums);
+  }
+  if constexpr (P::kWhole) {
+    int32_t bias[kActs] = {};
+    for (int64_t i = 0; i < units * P::kSegments; ++i)
+      for (int n = 0; n < kActs; ++n) bias[n] += x[n].sums[i];
+    Sums::each([&](int p, int n) TERN_INLINE {
+      sums.total[p][n] = corrected<P::kBias != 0>(sums.end(p, n), bias + n, P::kBiasShift);
+    });
+  }
+#pragma GCC unroll 8
+  for (int n = 0; n < kActs; ++n) {
+    if (n >= acts) break;
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) {
+      const int64_t to = row + p * kLanes;
+      store_rows(a.out + (first + n) * a.out_stride + to, a.row_end - to,
+                 finished<P>(sums.total[p][n], w, x[n].scales));
     }
   }
 }
 
-/// Up to so many rows multiply the codes as they are unpacked (BitNet 72M: 1.4 times the tiles at 16 rows, as fast at 24).
+/// Several panels share the broadcasts of the activations and hide the latency of a byte product, where all sums stay
+/// in registers.
+template <typename P, int kActs>
+void matvec(const MatmulArgs& a) {
+  constexpr int kPanels = kActs > 1 && P::kRolled ? Simd::kDirectPanels : 1;
+  const ActOffsets at(P::kRule, a.w->cols);
+  int64_t row = a.row_begin;
+  for (; row + (kPanels - 1) * kLanes < a.row_end; row += kPanels * kLanes)
+    for (int64_t first = 0; first < a.act_rows; first += kActs) direct_product<P, kPanels, kActs>(a, at, row, first);
+  if constexpr (kPanels > 1) {
+    for (; row < a.row_end; row += kLanes)
+      for (int64_t first = 0; first < a.act_rows; first += kActs) direct_product<P, 1, kActs>(a, at, row, first);
+  }
+}
+
+/// Up to so many rows multiply the codes as they are unpacked (BitNet 72M: 1.4 times the tiles at 16 rows, as fast at
+/// 24).
 constexpr int64_t kDirectRows = 16;
 constexpr int kPanelColumns = 512;
 /// Activation rows that share one unpacking of the weights; their running sums stay in the L1 cache.

@@ -21,7 +21,7 @@ struct Simd {
 #else
   static constexpr bool kSignedBytes = true;
 #endif
-  static constexpr int kDirectActs = 4;
+  static constexpr int kDirectActs = 4, kDirectPanels = 1;
   static constexpr int kTilePanels = 2, kTileActs = 3;  // 6 integer + 6 float accumulators of 16 registers
   static constexpr int kFloatRows = 2, kFloatActs = 4;
   using Int = __m256i;

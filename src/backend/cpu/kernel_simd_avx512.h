@@ -18,7 +18,8 @@ struct Simd {
   static constexpr int kLanes = 16;
   static constexpr bool kSignedBytes = false;
   static constexpr bool kPairs = false;
-  static constexpr int kDirectActs = 8;  // of 32 registers: 8 integer, 8 group and 8 row sums, 5 steps of weights
+  // Of 32 registers: 8 integer, 8 group and 8 row sums, 5 steps of weights; or 16 integer sums and 10 steps of weights.
+  static constexpr int kDirectActs = 8, kDirectPanels = 2;
   static constexpr int kTilePanels = 2, kTileActs = 6;  // 12 integer + 12 float accumulators, 2 weights, 1 activation
   static constexpr int kFloatRows = 4, kFloatActs = 6;
   using Int = __m512i;

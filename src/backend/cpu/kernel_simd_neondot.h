@@ -7,7 +7,7 @@ namespace {
 
 struct Simd : Neon {
   static constexpr bool kPairs = false;
-  static constexpr int kDirectActs = 4;
+  static constexpr int kDirectActs = 4, kDirectPanels = 1;
   static constexpr int kTilePanels = 4, kTileActs = 3;  // 12 integer + 12 float accumulators of 32 registers
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 struct Simd : Neon {
   static constexpr bool kPairs = true;
-  static constexpr int kDirectActs = 4;
+  static constexpr int kDirectActs = 4, kDirectPanels = 1;
   static constexpr int kTilePanels = 2, kTileActs = 4;  // 8 integer + 8 float accumulators, 4 weights, 2 activations
 
   /// Two steps of four rows, 4 columns each -> 8 columns of rows 0 and 1, 8 columns of rows 2 and 3.

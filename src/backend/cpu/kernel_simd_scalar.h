@@ -17,6 +17,7 @@ struct Simd {
   static constexpr bool kSignedBytes = true;            // 8-bit codes are signed bytes; otherwise they are stored + 128
   static constexpr bool kPairs = false;                 // tiles multiply pairs of rows by pairs of activations
   static constexpr int kDirectActs = 4;                 // rows of 5 to 8 that share one unpacking in registers
+  static constexpr int kDirectPanels = 1;               // of one scale a row that share a reading of the activations
   static constexpr int kTilePanels = 1, kTileActs = 2;  // accumulators of the integer tile
   static constexpr int kFloatRows = 2, kFloatActs = 2;  // and of the float tile
   typedef int32_t Int __attribute__((vector_size(16)));
