@@ -1,7 +1,7 @@
 // The table of one tier, made by including this after a kernel_simd_*.h.
 #pragma once
 #include "backend/cpu/kernel_float.inl"
-#include "backend/cpu/kernel_int.inl"
+#include "backend/cpu/kernel_tile.inl"
 
 namespace tern::cpu {
 namespace {
