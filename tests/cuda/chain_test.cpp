@@ -99,7 +99,7 @@ TEST_P(CudaChain, GivesTheBitsOfItsProductsOneByOne) {
   const auto expected = results();
   Chain chain;
   for (size_t i = 0; i < all.size(); ++i) ASSERT_TRUE(chain.add(all[i])) << "link " << i;
-  DeviceMemory workspace(Chain::workspace_bytes());
+  DeviceMemory workspace(Chain::kWorkspaceBytes);
   check(cudaMemset(workspace.data(), 0, workspace.size()), "clearing");
   check(cudaDeviceSynchronize(), "clearing");
   for (int time = 0; time < 50; ++time) {

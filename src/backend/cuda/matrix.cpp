@@ -337,10 +337,6 @@ bool Chain::add(const Link& link) {
   return false;
 }
 
-size_t Chain::workspace_bytes() {
-  return kAlign;
-}
-
 void Chain::launch(cudaStream_t stream, std::byte* workspace) const {
   args_->chain.arrivals = reinterpret_cast<unsigned long long*>(workspace);
   args_->kernels->chain(stream, args_->chain);

@@ -117,14 +117,15 @@ struct Link {
 /// chain may run on the GPU at that time.
 class Chain {
  public:
+  static constexpr size_t kWorkspaceBytes = 256;
+
   Chain();
   ~Chain();
   /// False when `link` cannot be part of this launch: another format, too many columns, no room. Addresses may be
   /// missing where only that is asked.
   bool add(const Link& link);
-  /// `workspace`: workspace_bytes() of device memory, zero before the first launch.
+  /// `workspace`: kWorkspaceBytes of device memory, zero before the first launch.
   void launch(cudaStream_t stream, std::byte* workspace) const;
-  static size_t workspace_bytes();
 
  private:
   struct Args;

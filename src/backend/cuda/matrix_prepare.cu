@@ -1,8 +1,14 @@
-// Rotating and rounding the activations of products that are launched by themselves (matrix_chain.h does it in theirs):
-// a block takes a span of a row.
+// Rotating and rounding the activations of products that are launched by themselves (matrix_chain.h does what it can in
+// theirs): a block takes a span of a row. Butterflies of the Hadamard transform run in registers (strides 1, 2),
+// between lanes (4 .. 64) and between warps (128 ..): every pair is added and subtracted as quant::walsh_hadamard does
+// it, so the bits agree.
 #include <algorithm>
 
+#include "backend/cuda/gates.h"
+#include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_columns.h"
+#include "backend/cuda/matrix_kernels.h"
+#include "backend/cuda/matrix_prepare.h"
 #include "backend/cuda/mma.h"
 
 namespace tern::cuda {
@@ -10,6 +16,98 @@ namespace {
 
 constexpr int64_t kLeastSpan = 1024, kMostSpan = 4096;
 constexpr int64_t kManyRows = 64;  // from here on a block takes a whole row, so that its norm is found once
+
+__device__ void butterfly(float& a, float& b) {
+  const float sum = a + b, difference = a - b;
+  a = sum, b = difference;
+}
+
+/// H of blocks of 128 to 4 blockDim elements; `one` and `other` hold a float4 a thread. A product with -1 or 1 is
+/// exact: a sum with it is the sum or the difference.
+__device__ void transform_span(Four& x, int block, float4* one, float4* other) {
+  const int tid = static_cast<int>(threadIdx.x);
+  butterfly(x.v[0], x.v[1]);
+  butterfly(x.v[2], x.v[3]);
+  butterfly(x.v[0], x.v[2]);
+  butterfly(x.v[1], x.v[3]);
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    const float sign = tid & lanes ? -1.0f : 1.0f;
+    for (float& v : x.v) v = __fmaf_rn(v, sign, __shfl_xor_sync(~0u, v, lanes));
+  }
+#pragma unroll 1
+  for (int threads = 32; threads * 4 < block; threads *= 2) {
+    one[tid] = {x.v[0], x.v[1], x.v[2], x.v[3]};
+    __syncthreads();
+    const float4 o = one[tid ^ threads];
+    const float sign = tid & threads ? -1.0f : 1.0f, others[4] = {o.x, o.y, o.z, o.w};
+    for (int i = 0; i < 4; ++i) x.v[i] = __fmaf_rn(x.v[i], sign, others[i]);
+    float4* const next = other;
+    other = one;
+    one = next;
+  }
+}
+
+/// H of blocks of `block` elements that lie in the span, times `factor`; `shared` has two buffers of a float4 a thread,
+/// used for blocks of more than 128.
+__device__ void transform(Four& x, int block, float factor, float4* shared) {
+  for (float& v : x.v) v = __fmul_rn(v, factor);
+  if (block >= 128) return transform_span(x, block, shared, shared + blockDim.x);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (block > 1) {
+    butterfly(x.v[0], x.v[1]);
+    butterfly(x.v[2], x.v[3]);
+  }
+  if (block > 2) {
+    butterfly(x.v[0], x.v[2]);
+    butterfly(x.v[1], x.v[3]);
+  }
+  for (int lanes = 1; lanes * 4 < block; lanes *= 2) {
+    const bool upper = lane & lanes;
+    for (float& v : x.v) {
+      const float other = __shfl_xor_sync(~0u, v, lanes);
+      v = upper ? other - v : v + other;
+    }
+  }
+}
+
+/// Where column `in_head` of head h stands in a row.
+__device__ int place_in_head(const Columns& c, unsigned h, int in_head) {
+  if (c.rep > 1) {
+    const unsigned rep = static_cast<unsigned>(c.rep), group = h / rep;
+    h = static_cast<unsigned>(c.k_heads) * (h - group * rep) + group;
+  }
+  return c.offset + static_cast<int>(h) * c.stride + in_head;
+}
+/// The same of column `col` where dim is a power of two or 0.
+__device__ int place_of(const Columns& c, int col) {
+  if (c.dim == 0) return col;
+  return place_in_head(c, static_cast<unsigned>(col) >> (31 - __clz(c.dim)), col & (c.dim - 1));
+}
+
+/// Four columns of a row from `col` on; zeros behind its end.
+__device__ Four read_columns(const float* row, const Columns& c, int col, int cols) {
+  Four x{};
+  if (c.dim > 0) row += place_in_head(c, static_cast<unsigned>(col / c.dim), col % c.dim) - col;
+  if (col + 4 <= cols && reinterpret_cast<uintptr_t>(row + col) % 16 == 0) {
+    const float4 v = *reinterpret_cast<const float4*>(row + col);
+    x.v[0] = v.x, x.v[1] = v.y, x.v[2] = v.z, x.v[3] = v.w;
+    return x;
+  }
+  for (int i = 0; i < 4; ++i) {
+    if (col + i < cols) x.v[i] = row[col + i];
+  }
+  return x;
+}
+__device__ void write_columns(float* row, const Four& x, int col, int cols) {
+  if (col + 4 <= cols && reinterpret_cast<uintptr_t>(row + col) % 16 == 0) {
+    *reinterpret_cast<float4*>(row + col) = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
+    return;
+  }
+  for (int i = 0; i < 4; ++i) {
+    if (col + i < cols) row[col + i] = x.v[i];
+  }
+}
 
 /// The factor of a norm over the whole row, which every block of the row finds for itself; 1 without one.
 __device__ float row_factor(const PrepareArgs& p, int64_t row) {
@@ -34,6 +132,83 @@ __device__ float row_factor(const PrepareArgs& p, int64_t row) {
   __syncthreads();
   sum = threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : 0.0;
   return norm_factor(sum_of_lanes(sum, 32), p.reciprocal, s.eps);
+}
+
+/// What a thread multiplies its four columns by; no kernel writes it, so it is read before the inputs are there.
+struct Constants {
+  Four norm, signs;
+};
+__device__ Constants read_constants(const PrepareArgs& p, int col) {
+  Constants c{};
+  const Source& s = p.source;
+  const int cols = static_cast<int>(p.cols);
+  if (col >= cols) return c;
+  if (s.norm) c.norm = read_columns(s.norm, Columns{}, s.group == cols ? col : col % s.group, s.group);
+  if (p.signs) c.signs = read_columns(p.signs, Columns{}, col % static_cast<int>(p.width), static_cast<int>(p.width));
+  return c;
+}
+
+/// Four columns of the source. All lanes of a warp come along. `factor`: of a norm over the row.
+__device__ Four read_source(const PrepareArgs& p, int64_t row, int col, float factor, const Constants& constants) {
+  const Source& s = p.source;
+  const int cols = static_cast<int>(p.cols);
+  Four x{}, g{};
+  if (col < cols) x = read_columns(s.x + row * s.x_stride, s.x_columns, col, cols);
+  if (s.gate && col < cols) g = read_columns(s.gate + row * s.gate_stride, s.gate_columns, col, cols);
+  if (s.norm) {
+    if (s.group != cols) factor = norm_factor(sum_of_lanes(square(x), s.group / 4), 1.0 / s.group, s.eps);
+    for (int i = 0; i < 4; ++i) x.v[i] = x.v[i] * factor * constants.norm.v[i];
+  }
+  if (s.gate) {
+    for (int i = 0; i < 4; ++i) x.v[i] *= gate_of(s.gate_kind, g.v[i]);
+  }
+  if (s.plain && col < cols) write_columns(s.plain + row * cols, x, col, cols);
+  return x;
+}
+
+/// Four columns of the source, rotated. `shared`: as for transform().
+__device__ Four load_span(const PrepareArgs& p, int64_t row, int col, float row_factor, const Constants& constants,
+                          float4* shared) {
+  Four x = read_source(p, row, col, row_factor, constants);
+  if (p.block == 0) return x;
+  const auto apply_signs = [&] {
+    for (int i = 0; p.signs && i < 4; ++i) x.v[i] = __fmul_rn(x.v[i], constants.signs.v[i]);
+  };
+  if (!p.inverse) apply_signs();
+  transform(x, static_cast<int>(p.block), p.factor, shared);
+  if (p.inverse) apply_signs();
+  return x;
+}
+
+/// The four integers of a thread to their place.
+__device__ void store(const PrepareArgs& p, int64_t row, int col, const Four& x, float multiplier) {
+  const uint32_t packed = round_columns(x, multiplier);
+  if (col >= p.q_stride) return;
+  const int64_t at = p.lane_order ? row * p.q_stride + col / 128 * 128 + act_position(col % 128)
+                                  : act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16;
+  *reinterpret_cast<uint32_t*>(p.q + at) = packed;
+}
+
+__device__ int64_t scale_place(const PrepareArgs& p, int64_t row, int col) {
+  if (p.group == 32) return (row * p.q_stride + col) / 32;
+  return p.lane_order ? (row * p.q_stride + col) / 128 : col / 128 * p.stride + row;
+}
+
+/// Rounds four columns a thread under a scale a group of columns.
+__device__ void round_span(const PrepareArgs& p, int64_t row, int col, const Four& x, float* most) {
+  float amax = most_of_lanes(magnitude_of(x), p.group == 32 ? 8 : 32);
+  if (p.group == 256) {
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    __syncthreads();  // the span before has been rounded
+    if (threadIdx.x % 32 == 0) most[warp] = amax;
+    __syncthreads();
+    amax = fmaxf(amax, most[warp ^ 1]);
+  }
+  const GroupScale by = group_scale(amax);
+  store(p, row, col, x, by.multiplier);
+  if (col < p.q_stride && threadIdx.x % (p.group == 32 ? 8 : 32) == 0) {
+    p.scales[scale_place(p, row, col)] = p.group == 32 ? quant::half_scale(by.scale) : by.scale;
+  }
 }
 
 /// Blocks: x: row, y: span of it; those of few rows have one span each.
@@ -188,8 +363,8 @@ void launch_prepare(cudaStream_t stream, const PrepareArgs& p) {
   const size_t shared = p.block > 128 ? threads * 2 * sizeof(float4) : 0;
   const bool whole_rows = by_row || (p.source.norm && p.source.group == p.cols && p.rows >= kManyRows);
   const dim3 grid(static_cast<unsigned>(p.rows), whole_rows ? 1u : blocks(p.q ? p.q_stride : p.cols, span));
-  // With rows kept in registers a prompt of BitNet 2B went from 62,500 to 46,700 tokens/s.
   if (few_kernel_takes(p)) return launch("prepare", prepare_few_kernel, grid, threads, 0, stream, p);
+  // With rows kept in registers a prompt of BitNet 2B went from 62,500 to 46,700 tokens/s.
   const auto kernel = !by_row ? prepare_kernel : p.rows < kManyRows ? prepare_row_kernel<2> : prepare_row_kernel<0>;
   launch("prepare", kernel, grid, threads, shared, stream, p);
 }

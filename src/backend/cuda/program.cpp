@@ -75,7 +75,7 @@ CudaProgram::CudaProgram(Machine& machine, const ProgramLimits& limits, bool fus
       fuse_(fuse),
       walk_(make_walk(plan_, machine.weights, machine.tables, {.limits = limits, .gpu = machine.gpu, .fuse = fuse})),
       arena_(static_cast<size_t>(walk_.arena_bytes)),
-      counters_(Chain::workspace_bytes() + static_cast<size_t>(walk_.counters) * 4) {
+      counters_(Chain::kWorkspaceBytes + static_cast<size_t>(walk_.counters) * 4) {
   for (const Buffer& b : walk_.buffers) buffers_.push_back(arena_.data() + b.offset);
   check(cudaMemsetAsync(counters_.data(), 0, counters_.size(), machine.stream.get()), "clearing counters");
 }
@@ -114,7 +114,7 @@ Launch CudaProgram::begin(const Step& step) {
           .step = image_->device(),
           .cache = &machine_.cache,
           .buffers = &buffers_,
-          .counters = reinterpret_cast<int32_t*>(counters_.data() + Chain::workspace_bytes())};
+          .counters = reinterpret_cast<int32_t*>(counters_.data() + Chain::kWorkspaceBytes)};
 }
 
 /// Into the buffer of the plan's first op. Outside the graphs: it comes from another address every time.
