@@ -180,6 +180,13 @@ KvType kv_type(const std::string& name) {
   return *std::find_if(kKvTypes.begin(), kKvTypes.end(), [&](KvType type) { return kv_type_name(type) == name; });
 }
 
+/// What --backend takes.
+std::vector<std::string> backend_choices() {
+  std::vector<std::string> names{"auto"};
+  for (const BackendKind kind : kBackendKinds) names.emplace_back(backend_name(kind));
+  return names;
+}
+
 int32_t gpu_layer_count(const std::string& text) {
   if (text == "auto") return kAutoLayers;
   if (text == "all") return kAllLayers;
@@ -265,7 +272,7 @@ void ModelFlags::declare_engine(FlagSet& set) {
       .environment("LLAMA_ARG_N_GPU_LAYERS");
   set.option("--backend,--device", backend,
              "-dev: cpu; cuda: a GPU; ref: slow and exact; auto: a GPU where there is one, else the CPU")
-      .one_of({"auto", "cpu", "cuda", "ref"})
+      .one_of(backend_choices())
       .environment("LLAMA_ARG_DEVICE");
   set.option("--activations", activations, "native: rounded as the weights' format asks; f32: not rounded")
       .one_of({"native", "f32"});
@@ -273,7 +280,7 @@ void ModelFlags::declare_engine(FlagSet& set) {
 }
 
 BackendKind ModelFlags::kind() const {
-  for (const BackendKind each : {BackendKind::kCpu, BackendKind::kRef, BackendKind::kCuda})
+  for (const BackendKind each : kBackendKinds)
     if (backend == backend_name(each)) return each;
   return gpu_layer_count(gpu_layers) != 0 && has_gpu() ? BackendKind::kCuda : BackendKind::kCpu;
 }

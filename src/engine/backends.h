@@ -1,5 +1,6 @@
 // The backends that this build can make, and what they ask of memory before anything is loaded.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -10,6 +11,7 @@
 namespace tern {
 
 enum class BackendKind : uint8_t { kCpu, kRef, kCuda };
+inline constexpr std::array kBackendKinds{BackendKind::kCpu, BackendKind::kCuda, BackendKind::kRef};
 std::string_view backend_name(BackendKind kind) noexcept;  // "cpu", "ref", "cuda"
 
 /// kUnsupported with one line of what to do where this build or machine has no such device.
