@@ -60,7 +60,7 @@ class Bench {
   explicit Bench(const Options& options) : options_(options), bandwidth_(copy_bandwidth()) {
     const int32_t longest =
         std::max(*std::max_element(options.depths.begin(), options.depths.end()) + options.tokens, options.prompt);
-    ModelOptions load{.path = options.model, .backend = BackendKind::kCuda};
+    ModelOptions load{.path = options.model, .backend = BackendKind::kCuda, .gpu_layers = kAllLayers};
     load.limits = {.context = longest + 16, .sequences = 1, .rows = options.prompt};
     model_ = std::make_unique<Model>(load);
     fmt::print("{} on {}, copies {:.0f} GB/s; loaded in {:.2f} s\n", model_name(model_->file()),

@@ -18,9 +18,8 @@ namespace {
 
 using test::Stepper;
 
-constexpr const char* kModels[] = {"ternlet-hybrid-108m-PTQ1_0.gguf", "ternlet-bitnet-72m-I2_S.gguf",
-                                   "ternlet-moe-29m-Q8_0.gguf"};
-constexpr const char* kFloatModels[] = {kModels[0], kModels[2]};
+using test::kTernlets;
+constexpr const char* kFloatModels[] = {kTernlets[0], kTernlets[2]};
 
 struct Model {
   gguf::File file;
@@ -161,12 +160,8 @@ TEST_P(CpuModel, AForcedKernelThatFitsNothingIsRefused) {
   EXPECT_THROW(model_->on(make_cpu_backend({.force_kernel = "no such kernel"})), Error);
 }
 
-std::string model_name(const ::testing::TestParamInfo<const char*>& info) {
-  const std::string name = info.param;
-  return name.substr(8, name.find('-', 8) - 8);
-}
-INSTANTIATE_TEST_SUITE_P(Models, CpuModel, ::testing::ValuesIn(kModels), model_name);
-INSTANTIATE_TEST_SUITE_P(Models, CpuFloatModel, ::testing::ValuesIn(kFloatModels), model_name);
+INSTANTIATE_TEST_SUITE_P(Models, CpuModel, ::testing::ValuesIn(kTernlets), test::ternlet_of);
+INSTANTIATE_TEST_SUITE_P(Models, CpuFloatModel, ::testing::ValuesIn(kFloatModels), test::ternlet_of);
 
 }  // namespace
 }  // namespace tern

@@ -7,6 +7,7 @@
 #include "backend/split/split_backend.h"
 #include "models/variants.h"
 #include "plan/segment.h"
+#include "support/golden.h"
 #include "support/stepper.h"
 #include "support/synth_model.h"
 
@@ -210,13 +211,7 @@ TEST_P(SplitModel, TellsOneProgressOfAllItsWeights) {
   EXPECT_EQ(last, of);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SplitModel,
-                         testing::Values("ternlet-hybrid-108m-PTQ1_0.gguf", "ternlet-bitnet-72m-I2_S.gguf",
-                                         "ternlet-moe-29m-Q8_0.gguf"),
-                         [](const auto& test) {
-                           const std::string name = test.param;
-                           return name.substr(8, name.find('-', 8) - 8);
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, SplitModel, testing::ValuesIn(test::kTernlets), test::ternlet_of);
 
 }  // namespace
 }  // namespace tern

@@ -3,6 +3,7 @@
 
 #include "backend/cuda/ops.h"
 #include "cuda/device_data.h"
+#include "cuda/gpu.h"
 #include "quant/activation.h"
 
 namespace tern::cuda {
@@ -12,13 +13,13 @@ using quant::Activation;
 
 /// Everything of a block of a model that a chain does: gates, before a norm and without one, norms, residual sums and
 /// several weights on one activation.
-class CudaChain : public testing::TestWithParam<TensorType> {
+class CudaChain : public test::OnGpu, public testing::WithParamInterface<TensorType> {
  protected:
   static constexpr int64_t kWidth = 1280, kInner = 2304, kWide = 6400, kRows = 200;
 
   void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here: nothing was tested";
+    OnGpu::SetUp();
+    if (IsSkipped()) return;
     stream_ = std::make_unique<Stream>();
     Uploader uploader(stream_->get());
     const auto weight = [&](int64_t cols, int64_t rows) {

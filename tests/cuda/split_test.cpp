@@ -8,6 +8,7 @@
 #include "engine/model.h"
 #include "goldens/score.h"
 #include "plan/segment.h"
+#include "support/golden.h"
 
 namespace tern {
 namespace {
@@ -94,13 +95,7 @@ TEST_P(CudaSplit, OfNoLayersIsTheCpuAndOfSomeIsNearIt) {
   EXPECT_LE(compare(cpu, logits(BackendKind::kCuda, kAllLayers)).kl, 5e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaSplit,
-                         testing::Values("ternlet-hybrid-108m-PTQ1_0.gguf", "ternlet-bitnet-72m-I2_S.gguf",
-                                         "ternlet-moe-29m-Q8_0.gguf"),
-                         [](const auto& test) {
-                           const std::string name = test.param;
-                           return name.substr(8, name.find('-', 8) - 8);
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, CudaSplit, testing::ValuesIn(test::kTernlets), test::ternlet_of);
 
 }  // namespace
 }  // namespace tern

@@ -94,7 +94,7 @@ TEST_P(Perplexity, IsWithinOnePercentOfLlamaCpp) {
 }
 std::string text_name(const testing::TestParamInfo<Text>& info) {
   const std::string model = info.param.model, text = info.param.text;
-  return model.substr(8, model.find('-', 8) - 8) + "_" + text.substr(5, text.find('.') - 5);
+  return test::ternlet_name(model) + "_" + text.substr(5, text.find('.') - 5);
 }
 INSTANTIATE_TEST_SUITE_P(Texts, Perplexity,
                          testing::Values(Text{"ternlet-hybrid-108m-PTQ1_0.gguf", "eval_prose.txt"},

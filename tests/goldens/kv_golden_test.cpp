@@ -7,6 +7,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "goldens/golden_model.h"
+#include "support/golden.h"
 #include "text/tokenizer.h"
 
 namespace tern {
@@ -59,14 +60,7 @@ TEST_P(KvGolden, CacheTypesCostNoMoreThanTheyAreLabelled) {
   }
 }
 
-std::string model_name(const testing::TestParamInfo<const char*>& info) {
-  const std::string file = info.param;
-  return file.substr(8, file.find('-', 8) - 8);
-}
-INSTANTIATE_TEST_SUITE_P(Models, KvGolden,
-                         testing::Values("ternlet-hybrid-108m-PTQ1_0.gguf", "ternlet-bitnet-72m-I2_S.gguf",
-                                         "ternlet-moe-29m-Q8_0.gguf"),
-                         model_name);
+INSTANTIATE_TEST_SUITE_P(Models, KvGolden, testing::ValuesIn(test::kTernlets), test::ternlet_of);
 
 }  // namespace
 }  // namespace tern

@@ -34,6 +34,16 @@ inline std::vector<GoldenCase> read_golden(const std::string& name) {
   return cases;
 }
 
+/// The trained models, one a family that differs, and what tests call them: "hybrid", "bitnet", "moe".
+inline constexpr const char* kTernlets[] = {"ternlet-hybrid-108m-PTQ1_0.gguf", "ternlet-bitnet-72m-I2_S.gguf",
+                                            "ternlet-moe-29m-Q8_0.gguf"};
+inline std::string ternlet_name(const std::string& file) {
+  return file.substr(8, file.find('-', 8) - 8);
+}
+inline std::string ternlet_of(const testing::TestParamInfo<const char*>& test) {
+  return ternlet_name(test.param);
+}
+
 /// The path of a model: the shipped one, or one beside the checkout. nullopt, with a loud line, where the folder is
 /// absent.
 inline std::optional<std::string> model_path(const std::string& name) {

@@ -31,6 +31,8 @@ done
 $cxx -static -o "$work/check" $objects
 
 run() {  # PROCESSOR, ITS BEST TIER, TESTS
+  qemu-aarch64-static -cpu "$1" "$work/check" --gtest_list_tests --gtest_filter="$3" | grep -q "/$2" ||
+    { echo "none of the tests $3 is of $2"; exit 1; }
   TEST_TMPDIR=$work TERN_BEST_ISA=$2 qemu-aarch64-static -cpu "$1" "$work/check" --gtest_brief=1 --gtest_filter="$3"
 }
 run cortex-a76 neondot 'CpuIsa.*:*/neondot:CpuOps.*'
