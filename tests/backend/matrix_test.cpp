@@ -313,8 +313,9 @@ TEST(CpuIsa, TheBestTierThatTheCpuReportsIsChosen) {
   EXPECT_EQ(isa_name(detect_isa()), isa_name(best));
 #else
   EXPECT_TRUE(isa_available(detect_isa()));
-  if (const char* best = std::getenv("TERN_BEST_ISA"))  // of the processor that neon/run.sh has qemu be
+  if (const char* best = std::getenv("TERN_BEST_ISA")) {  // of the processor that neon/run.sh has qemu be
     EXPECT_EQ(isa_name(detect_isa()), best);
+  }
 #endif
 }
 
