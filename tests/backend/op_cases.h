@@ -144,7 +144,9 @@ inline OpCase delta_case(int32_t k_heads, int32_t v_heads, int64_t dim) {
                 };
                 const Val q = unit(k_heads), k = unit(k_heads), v = p.input(v_heads * dim);
                 const Val alpha = p.input(v_heads), beta = p.input(v_heads);
-                const DeltaRuleArgs args{p.vector(v_heads, -1.5f), p.vector(v_heads), 0, k_heads, v_heads, dim};
+                // Decays as models have them: below 1, and a state that lasts for tens of tokens.
+                const Weight a = p.vector(v_heads, -5.0f), dt = p.vector(v_heads, -5.0f);
+                const DeltaRuleArgs args{a, dt, 0, k_heads, v_heads, dim};
                 return p.op(args, {q, k, v, alpha, beta}, v_heads * dim);
               },
           .tolerance = 2e-5};  // the rounding of S runs through all tokens

@@ -72,6 +72,12 @@ TEST_F(CudaOps, AttentionAgreesForEveryCacheTypeInShortAndLongContexts) {
 
 TEST_F(CudaOps, RecurrencesAgreeOverLongPrompts) {
   expect_as_ref(delta_case(2, 4, 64), {{{0, 200}, {2, 3}}, {{0, 1}, {1, 90}, {2, 5}}, {{0, 3}}});
+  // Chunks of tokens, whole and cut short, beside a sequence of one and of a few; then the states token by token.
+  const Steps ragged = {{{0, 333}, {1, 65}, {2, 7}}, {{0, 1}, {2, 64}}, {{0, 32}, {1, 31}, {2, 97}}, {{0, 1}, {2, 2}}};
+  for (const OpCase& c : {delta_case(2, 6, 128), delta_case(3, 3, 20), delta_case(4, 4, 84)}) {
+    SCOPED_TRACE(c.name);
+    expect_as_ref(c, ragged);
+  }
   expect_as_ref(conv_case(1100, 4), {{{0, 2}}, {{0, 2}, {1, 1}}, {{0, 1}, {1, 1}}, {{1, 40}, {0, 1}}});
 }
 

@@ -1,11 +1,9 @@
 // Products of tiles of f16 queries with keys and values of the paged cache: what attention over many rows and over few
 // share. Device code for sm_80 and later.
 #pragma once
-#include <cuda_fp16.h>
-
 #include "backend/cuda/attend_parts.h"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/mma.h"
+#include "backend/cuda/mma_f16.h"
 #include "backend/cuda/ops.h"
 
 namespace tern::cuda {
@@ -15,26 +13,6 @@ template <int kDim>
 constexpr int kRow = kDim + 8;
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-
-__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const __half* p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(p)));
-}
-__device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const __half* p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(p)));
-}
-__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ uint32_t pack(float a, float b) {
-  const __half2 h = __floats2half2_rn(a, b);
-  return reinterpret_cast<const uint32_t&>(h);
-}
 
 /// Tokens [first_token, first_token + kTokens) of a page of keys or values of a head as halves [kTokens][kRow], by
 /// kThreads threads of which this is `thread`; zeros from token `exist` of the page on.

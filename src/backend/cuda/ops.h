@@ -4,6 +4,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "plan/step.h"
@@ -84,6 +85,12 @@ struct DeltaArgs {
 };
 void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, int64_t n_seqs, const StateView& state,
                 float* out);
+/// The same for prompts, several tokens at a time on the tensor cores, to the last bits of f32; decays are at most 1.
+/// `scratch` has delta_chunks_bytes. `supports` promises what it says.
+bool delta_chunks_supports(const DeltaArgs& args, int compute_capability);
+int64_t delta_chunks_bytes(const DeltaArgs& args, int64_t rows, int64_t n_seqs);
+void delta_chunks(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, int64_t rows, int64_t n_seqs,
+                  const StateView& state, std::byte* scratch, float* out);
 
 // ---- Attention ----
 

@@ -1,18 +1,13 @@
 // The recurrences of a gated delta net: a causal convolution and the delta rule. Both keep a sequence's state in
 // registers while they go through its rows, so that one launch serves a prompt and a decode step. A Step's description
 // and the states before it are there before the first kernel of the Step: they are read while the kernel before ends.
-#include <cmath>
-
+#include "backend/cuda/delta_gates.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/mma.h"
 #include "backend/cuda/ops.h"
 
 namespace tern::cuda {
 namespace {
-
-__device__ float sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
-}
 
 // ---- Convolution: a thread a channel of a sequence ----
 
@@ -112,9 +107,6 @@ __device__ float lanes_sum(float v) {
   for (int lane = kLanes / 2; lane > 0; lane /= 2) v += __shfl_xor_sync(~0u, v, lane);
   return v;
 }
-__device__ float softplus(float x) {
-  return x > 20 ? x : log1pf(expf(x));
-}
 __device__ float dot(const float4& a, const float4& b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
@@ -154,9 +146,9 @@ __device__ void load_stage(DeltaStage<kWidth>& stage, const DeltaArgs& a, int64_
   }
   copy_async_commit();
   if (threadIdx.x < tokens) {
-    const int64_t at = (first + threadIdx.x) * a.v_heads + head;
-    stage.decays[threadIdx.x] = expf(a.a[head] * softplus(a.alpha[at] + a.dt[head]));
-    stage.betas[threadIdx.x] = sigmoid(a.beta[at]);
+    const DeltaGates gates = delta_gates(a, first + threadIdx.x, head);
+    stage.decays[threadIdx.x] = expf(gates.log_decay);
+    stage.betas[threadIdx.x] = gates.beta;
   }
 }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kAlign = 256;
 constexpr int64_t kMostRotation = 4096;  // block that prepare() takes
 constexpr int64_t kTileRows = 16;        // rows of a sequence, on average, from which tiles of queries pay
+constexpr int64_t kDeltaChunkRows = 32;  // from which the delta rule takes several tokens at a time
 
 /// Parts of a row's context, so that a few rows fill the GPU: about a block a multiprocessor.
 int64_t attend_parts(const AttendShape& shape, int64_t rows, int multiprocessors) {
@@ -375,8 +376,11 @@ class Expander {
       reads.push_back(r[i].source.id);
     }
     const bool normalise = r[0].normalise;
-    push(std::move(reads), {op.out.id},
-         [args, r, normalise, state = a.state, alpha = op.inputs[3].id, beta = op.inputs[4].id,
+    const ProgramLimits& most = options_.limits;
+    const bool chunks = most.rows >= kDeltaChunkRows && delta_chunks_supports(args, options_.gpu.compute_capability);
+    const int32_t scratch = buffer(0, false, chunks ? delta_chunks_bytes(args, most.rows, most.seqs) : 0);
+    push(std::move(reads), {op.out.id, scratch},
+         [args, r, normalise, chunks, scratch, state = a.state, alpha = op.inputs[3].id, beta = op.inputs[4].id,
           out = op.out.id](const Launch& l) {
            DeltaArgs now = args;
            const auto at = [&](size_t i) { return l.at(r[i].source.id) + r[i].offset; };
@@ -386,7 +390,10 @@ class Expander {
            now.eps = r[0].eps;
            now.alpha = l.at(alpha);
            now.beta = l.at(beta);
-           delta_rule(l.stream, now, l.step, l.seqs, l.cache->state(state), l.at(out));
+           const StateView& view = l.cache->state(state);
+           if (chunks && l.rows >= kDeltaChunkRows * l.seqs)
+             return delta_chunks(l.stream, now, l.step, l.rows, l.seqs, view, l.at<std::byte>(scratch), l.at(out));
+           delta_rule(l.stream, now, l.step, l.seqs, view, l.at(out));
          });
   }
   /// Keys and values into their pages, queries into a buffer, which is returned.
