@@ -53,4 +53,11 @@ int64_t cache_bytes(const Plan& plan, const CacheShape& shape) noexcept {
   return a_token * kPageTokens * shape.pages + a_slot * shape.state_slots;
 }
 
+void make_shortlist(const Plan& plan, const Step& step, const Results& results, size_t row) {
+  const Wanted& wanted = step.wanted[row];
+  if (wanted.best == 0) return;
+  const auto cols = static_cast<size_t>(plan.info(plan.logits).cols);
+  results.shortlists[row] = shortlist(results.logits.subspan(row * cols, static_cast<size_t>(plan.n_tokens)), wanted);
+}
+
 }  // namespace tern

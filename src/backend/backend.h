@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/shortlist.h"
 #include "gguf/file.h"
 #include "plan/plan.h"
 #include "plan/step.h"
@@ -64,7 +65,7 @@ struct LoadOptions {
 /// Upper bounds that a Program is compiled for.
 struct ProgramLimits {
   int32_t rows = 0;     // token rows of a Step
-  int32_t outputs = 0;  // rows whose logits are asked for
+  int32_t outputs = 0;  // rows whose results are asked for
   int32_t seqs = 0;     // sequences in a Step
   /// A part of the loaded plan to run in its place; outlives the Program. Null: all of it.
   const Plan* part = nullptr;
@@ -92,6 +93,18 @@ class Program {
   virtual ~Program() = default;
 };
 
+/// Where the results of a Step's output rows go.
+struct Results {
+  /// [out_rows, columns of the plan's result]. A row that wants candidates may be left as it was.
+  std::span<float> logits;
+  /// [out_rows], of which those of rows that want candidates are written. Empty: the Step's wishes do not count, all
+  /// logits are wanted.
+  std::span<Shortlist> shortlists{};
+};
+
+/// The shortlist of `row`, if it wants one, from its logits: for backends that leave all logits in memory.
+void make_shortlist(const Plan& plan, const Step& step, const Results& results, size_t row);
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -107,8 +120,8 @@ class Backend {
     logits_.resize(floats);
     return logits_;
   }
-  /// Runs one Step; `logits` [out_rows, columns of the plan's result] is complete on return. The Step is within the Program's limits.
-  virtual void run(Program& program, const Step& step, std::span<float> logits) = 0;
+  /// Runs one Step; the results are complete on return. The Step is within the Program's limits.
+  virtual void run(Program& program, const Step& step, const Results& results) = 0;
   /// Copies a recurrent-state slot / a KV page of every layer.
   virtual void copy_state(int32_t from, int32_t to) = 0;
   virtual void copy_page(int32_t from, int32_t to) = 0;

@@ -22,9 +22,9 @@ Difference compare(std::span<const float> reference, std::span<const float> othe
   const auto best = top(reference, 10), others = top(other, 10);
   for (const auto& [id, logit] : best)
     d.top10_overlap +=
-        std::any_of(others.begin(), others.end(), [&, wanted = id](const auto& o) { return o.first == wanted; });
-  d.same_best = best[0].first == others[0].first;
-  d.gap = static_cast<double>(best[0].second) - static_cast<double>(reference[static_cast<size_t>(others[0].first)]);
+        std::any_of(others.begin(), others.end(), [&, wanted = id](const auto& o) { return o.id == wanted; });
+  d.same_best = best[0].id == others[0].id;
+  d.gap = static_cast<double>(best[0].logit) - static_cast<double>(reference[static_cast<size_t>(others[0].id)]);
   return d;
 }
 

@@ -19,6 +19,7 @@ Model::Model(const ModelOptions& options)
   if (tokenizer_.n_vocab() > plan_.n_vocab)
     fail(ErrorCode::kBadFile, "the vocabulary has {} tokens, but the embedding {} rows: the file contradicts itself",
          tokenizer_.n_vocab(), plan_.n_vocab);
+  plan_.n_tokens = tokenizer_.n_vocab();
   for (const std::string_view key : {"tokens", "merges", "scores", "token_type"})  // the tokenizer has its own form
     file_.forget(fmt::format("tokenizer.ggml.{}", key));
   ::malloc_trim(0);

@@ -88,6 +88,7 @@ void Runner::fill(std::span<const Slice> slices) {
                           : slice.outputs == Outputs::kLast ? end - 1
                                                             : end;
     for (int32_t row = first; row < end; ++row) step_.out_rows.push_back(row);
+    step_.wanted.resize(step_.out_rows.size(), slice.wanted);
   }
 }
 
@@ -128,13 +129,22 @@ std::span<const float> Runner::run(std::span<const Slice> slices, const Plan& pl
   }
   fill(slices);
   const auto columns = static_cast<size_t>(plan.info(plan.logits).cols);
-  const std::span<float> results = backend_.logits_memory(step_.out_rows.size() * columns);
-  backend_.run(program(step_, plan), step_, results);
+  const std::span<float> logits = backend_.logits_memory(step_.out_rows.size() * columns);
+  const bool few = std::ranges::any_of(step_.wanted, [](const Wanted& w) { return w.best > 0; });
+  CHECK(!few || plan.n_tokens > 0, "candidates of what are no logits");
+  shortlists_.resize(few ? step_.out_rows.size() : 0);
+  backend_.run(program(step_, plan), step_, {.logits = logits, .shortlists = shortlists_});
   for (const Slice& slice : slices) slice.sequence->advance(slice.tokens);
-  return results;
+  return logits_ = logits;
 }
 
-std::span<const float> Runner::prefill(Sequence& sequence, std::span<const int32_t> tokens, const Progress& progress) {
+Scores Runner::scores(size_t output) const {
+  if (step_.wanted[output].best > 0) return {.shortlist = &shortlists_[output]};
+  return {.logits = logits_.subspan(output * static_cast<size_t>(plan_.n_vocab), static_cast<size_t>(plan_.n_tokens))};
+}
+
+std::span<const float> Runner::prefill(Sequence& sequence, std::span<const int32_t> tokens, const Progress& progress,
+                                       const Wanted& wanted) {
   CHECK(!tokens.empty());
   const size_t batch = static_cast<size_t>(limits_.rows);
   std::span<const float> logits;
@@ -142,7 +152,8 @@ std::span<const float> Runner::prefill(Sequence& sequence, std::span<const int32
     const size_t n = std::min(batch, tokens.size() - done);
     const Slice slice{.sequence = &sequence,
                       .tokens = tokens.subspan(done, n),
-                      .outputs = done + n == tokens.size() ? Outputs::kLast : Outputs::kNone};
+                      .outputs = done + n == tokens.size() ? Outputs::kLast : Outputs::kNone,
+                      .wanted = wanted};
     logits = run({&slice, 1});
     done += n;
     if (progress && !progress(static_cast<int64_t>(done), static_cast<int64_t>(tokens.size())) && done < tokens.size())
@@ -151,8 +162,8 @@ std::span<const float> Runner::prefill(Sequence& sequence, std::span<const int32
   return logits;
 }
 
-std::span<const float> Runner::decode(Sequence& sequence, int32_t token) {
-  const Slice slice{.sequence = &sequence, .tokens = {&token, 1}};
+std::span<const float> Runner::decode(Sequence& sequence, int32_t token, const Wanted& wanted) {
+  const Slice slice{.sequence = &sequence, .tokens = {&token, 1}, .wanted = wanted};
   return run({&slice, 1});
 }
 

@@ -17,7 +17,7 @@
 
 namespace tern {
 
-/// Rows of a slice whose results are wanted.
+/// Rows of a slice of which results are wanted.
 enum class Outputs : uint8_t { kNone, kLast, kAll };
 
 /// Tokens to append to a sequence in one batch.
@@ -25,6 +25,7 @@ struct Slice {
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens;  // at least one
   Outputs outputs = Outputs::kLast;
+  Wanted wanted{};  // of each of these rows
 };
 
 class Runner {
@@ -45,17 +46,21 @@ class Runner {
 
   Sequence start();
   Sequence start(SequenceStart from);
-  /// Appends the slices and returns the logits [outputs, n_vocab] in slice order, valid until the next call. A failed
-  /// call leaves every sequence as it was. kContextFull with both numbers when a sequence would outgrow the context;
-  /// kInvalidArgument for a token outside the vocabulary.
+  /// Appends the slices and returns the logits [outputs, n_vocab] in slice order, valid until the next call; those of
+  /// outputs that want candidates in their place are not told, see scores(). A failed call leaves every sequence as it
+  /// was. kContextFull with both numbers when a sequence would outgrow the context; kInvalidArgument for a token
+  /// outside the vocabulary.
   std::span<const float> run(std::span<const Slice> slices);
-  /// The same with what the head reads in place of logits: [outputs, n_embd] behind the final norm.
+  /// Of an output of the last run(), valid as long as its logits: of tokens alone, not of what pads the vocabulary.
+  Scores scores(size_t output = 0) const;
+  /// The same as run() with what the head reads in place of logits: [outputs, n_embd] behind the final norm.
   std::span<const float> run_hidden(std::span<const Slice> slices);
   /// Appends `tokens` in batches of Limits::rows; logits of the last one. `progress` is told after every batch how many
   /// are done and may return false to stop early: then the result is empty.
   using Progress = std::function<bool(int64_t done, int64_t total)>;
-  std::span<const float> prefill(Sequence& sequence, std::span<const int32_t> tokens, const Progress& progress = {});
-  std::span<const float> decode(Sequence& sequence, int32_t token);
+  std::span<const float> prefill(Sequence& sequence, std::span<const int32_t> tokens, const Progress& progress = {},
+                                 const Wanted& wanted = {});
+  std::span<const float> decode(Sequence& sequence, int32_t token, const Wanted& wanted = {});
   /// Appends `tokens` and shows the logits [n_vocab] behind each, by its index in `tokens`. In batches small enough
   /// that the logits of one stay within kScoredFloats.
   void score(Sequence& sequence, std::span<const int32_t> tokens,
@@ -83,6 +88,8 @@ class Runner {
   std::unique_ptr<const Plan> hidden_;  // the part without the head, once somebody asks
   std::map<std::tuple<const Plan*, int32_t, int32_t>, std::unique_ptr<Program>> programs_;  // (plan, rows, outputs)
   Step step_;
+  std::vector<Shortlist> shortlists_;  // of the outputs of the last run, where some want candidates
+  std::span<const float> logits_;
 };
 
 }  // namespace tern

@@ -10,14 +10,10 @@
 namespace tern {
 namespace {
 
-/// Best first; the lower id wins a tie, so that the order does not depend on the sort.
-constexpr auto kBetter = [](const auto& a, const auto& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-};
-
-/// Of logits none of which is a number. What biases and grammars take away is -infinity.
+/// Of logits none of which is a number. What biases and grammars take away is -infinity; nothing is known of logits
+/// that were not asked for.
 [[noreturn]] void refuse(std::span<const float> logits) {
-  if (std::all_of(logits.begin(), logits.end(), [](float logit) { return logit == -INFINITY; }))
+  if (!logits.empty() && std::all_of(logits.begin(), logits.end(), [](float logit) { return logit == -INFINITY; }))
     fail(ErrorCode::kInvalidArgument,
          "the biases and the grammar of the request leave none of {} tokens to come next: allow some", logits.size());
   fail(ErrorCode::kBadFile,
@@ -45,10 +41,35 @@ int32_t Sampler::sample(std::span<const float> logits) {
       return best;
     }
   }
-  penalize(logits);
+  candidates_.clear();
+  for (size_t id = 0; id < logits.size(); ++id)
+    if (std::isfinite(logits[id])) candidates_.push_back({static_cast<int32_t>(id), logits[id]});
+  if (candidates_.empty()) refuse(logits);
+  return pick();
+}
+
+int32_t Sampler::sample(const Shortlist& list) {
+  const auto best = list.candidates();
+  if (best.empty()) refuse({});
+  candidates_.assign(best.begin(), best.end());
+  return pick();
+}
+
+int32_t Sampler::candidates() const noexcept {
+  const int64_t k = options_.temperature <= 0 ? 1 : options_.top_k;
+  if (k <= 0) return 0;
+  // Where penalties only take away, the k best behind them were among the best before, but for those that lost.
+  const bool lifts = options_.repeat_penalty < 1 || options_.presence_penalty < 0 || options_.frequency_penalty < 0;
+  if (lifts && !recent_.empty()) return 0;
+  const int64_t needed = k + static_cast<int64_t>(recent_.size());
+  return needed <= kMostCandidates ? static_cast<int32_t>(needed) : 0;
+}
+
+int32_t Sampler::pick() {
+  penalize();
   int32_t token = -1;
   if (options_.temperature <= 0) {
-    token = std::min_element(candidates_.begin(), candidates_.end(), kBetter)->id;
+    token = std::min_element(candidates_.begin(), candidates_.end(), better)->id;
   } else {
     keep_top_k();
     keep_top_p();
@@ -59,11 +80,7 @@ int32_t Sampler::sample(std::span<const float> logits) {
   return token;
 }
 
-void Sampler::penalize(std::span<const float> logits) {
-  candidates_.clear();
-  for (size_t id = 0; id < logits.size(); ++id)
-    if (std::isfinite(logits[id])) candidates_.push_back({static_cast<int32_t>(id), logits[id]});
-  if (candidates_.empty()) refuse(logits);
+void Sampler::penalize() {
   if (recent_.empty()) return;
   std::unordered_map<int32_t, int32_t> seen;
   for (const int32_t token : recent_) ++seen[token];
@@ -78,7 +95,7 @@ void Sampler::penalize(std::span<const float> logits) {
 void Sampler::keep_top_k() {
   const size_t k =
       options_.top_k > 0 ? std::min(static_cast<size_t>(options_.top_k), candidates_.size()) : candidates_.size();
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k), candidates_.end(), kBetter);
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k), candidates_.end(), better);
   candidates_.resize(k);
 }
 
@@ -130,22 +147,13 @@ int32_t argmax(std::span<const float> logits) noexcept {
   return best;
 }
 
-double log_sum_exp(std::span<const float> logits) noexcept {
-  double best = -INFINITY;
-  for (const float x : logits) best = std::max(best, static_cast<double>(x));
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x) - best);
-  return best + std::log(sum);
-}
-
-std::vector<std::pair<int32_t, float>> top(std::span<const float> logits, int32_t k) {
-  std::vector<std::pair<int32_t, float>> all;
+std::vector<Candidate> top(std::span<const float> logits, int32_t k) {
+  std::vector<Candidate> all;
+  if (k <= 0) return all;
   all.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) all.emplace_back(static_cast<int32_t>(i), logits[i]);
-  const auto kept = std::min<ptrdiff_t>(std::max(k, 0), static_cast<ptrdiff_t>(all.size()));
-  std::partial_sort(all.begin(), all.begin() + kept, all.end(), [](const auto& a, const auto& b) {
-    return a.second > b.second || (a.second == b.second && a.first < b.first);
-  });
+  for (size_t i = 0; i < logits.size(); ++i) all.push_back({static_cast<int32_t>(i), logits[i]});
+  const auto kept = std::min<ptrdiff_t>(k, static_cast<ptrdiff_t>(all.size()));
+  std::partial_sort(all.begin(), all.begin() + kept, all.end(), better);
   all.resize(static_cast<size_t>(kept));
   return all;
 }

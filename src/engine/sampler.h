@@ -5,8 +5,9 @@
 #include <deque>
 #include <random>
 #include <span>
-#include <utility>
 #include <vector>
+
+#include "backend/shortlist.h"
 
 namespace tern {
 
@@ -30,15 +31,16 @@ class Sampler {
   /// Picks a token for `logits` [n_vocab] and remembers it. Without a finite logit kInvalidArgument when all are
   /// -infinity, which is what bans a token, and kBadFile otherwise.
   int32_t sample(std::span<const float> logits);
+  /// The same token from the best candidates, of which there are at least candidates().
+  int32_t sample(const Shortlist& list);
+  /// How many of the best candidates the next sample() needs to see; 0: the logits of all tokens.
+  int32_t candidates() const noexcept;
   /// Remembers a token that was not sampled here (the prompt's), for the penalties.
   void accept(int32_t token);
 
  private:
-  struct Candidate {
-    int32_t id;
-    float logit;
-  };
-  void penalize(std::span<const float> logits);  // fills candidates_
+  int32_t pick();  // from candidates_
+  void penalize();
   void keep_top_k();
   void keep_top_p();
   void keep_min_p();
@@ -54,10 +56,7 @@ class Sampler {
 /// Index of the greatest logit, the lowest on ties; -1 when none is finite.
 int32_t argmax(std::span<const float> logits) noexcept;
 
-/// log(sum(exp(logits))), summed in double.
-double log_sum_exp(std::span<const float> logits) noexcept;
-
-/// The k best (id, logit), best first, the lower id first on ties.
-std::vector<std::pair<int32_t, float>> top(std::span<const float> logits, int32_t k);
+/// The k best, best first, the lower id first on ties.
+std::vector<Candidate> top(std::span<const float> logits, int32_t k);
 
 }  // namespace tern

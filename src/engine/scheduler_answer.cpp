@@ -63,11 +63,24 @@ Answer::Answer(const Request& request, const text::Tokenizer& tokenizer, std::sh
   for (const int32_t token : request.prompt) sampler_.accept(token);
 }
 
-int32_t Answer::choose(std::span<const float> logits) {
+Wanted Answer::wanted() const {
+  constexpr Wanted kNothing{.best = 1}, kAll{};
+  const bool chances = top_logprobs_ >= 0;
+  if (generated_ == most_) return kNothing;
+  if (thinking_ && thinking_->forced()) return chances ? kAll : kNothing;
+  if (!bias_.empty() || grammar_) return kAll;
+  const int32_t best = sampler_.candidates();
+  if (best == 0 || top_logprobs_ > kMostCandidates) return kAll;
+  return {.best = std::max(best, top_logprobs_), .log_sum = chances};
+}
+
+int32_t Answer::choose(const Scores& scores) {
   if (const auto forced = thinking_ ? thinking_->forced() : std::nullopt) {
     sampler_.accept(*forced);
     return *forced;
   }
+  if (scores.shortlist) return sampler_.sample(*scores.shortlist);
+  const auto logits = scores.logits;
   if (bias_.empty() && !grammar_) return sampler_.sample(logits);
   edited_.assign(logits.begin(), logits.end());
   for (const auto& [token, bias] : bias_) edited_[static_cast<size_t>(token)] += bias;
@@ -82,20 +95,26 @@ int32_t Answer::choose(std::span<const float> logits) {
   return sampler_.sample(edited_);
 }
 
-void Answer::explain(std::span<const float> logits, TokenEvent& event) const {
+void Answer::explain(const Scores& scores, TokenEvent& event) const {
   if (top_logprobs_ < 0) return;
-  const double all = log_sum_exp(logits);
-  const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - all); };
-  event.logprob = logprob(logits[static_cast<size_t>(event.token)]);
-  if (top_logprobs_ == 0) return;
-  for (const auto& [token, logit] : top(logits, top_logprobs_)) event.top.push_back({token, logprob(logit)});
+  const auto tell = [&](double all, float chosen, std::span<const Candidate> best) {
+    const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - all); };
+    event.logprob = logprob(chosen);
+    for (const auto& [token, logit] : best) event.top.push_back({token, logprob(logit)});
+  };
+  if (const Shortlist* list = scores.shortlist) {
+    const auto best = list->candidates();
+    const auto chosen = std::ranges::find(best, event.token, &Candidate::id);
+    tell(list->log_sum, chosen->logit, best.first(std::min(static_cast<size_t>(top_logprobs_), best.size())));
+  } else {
+    const auto logits = scores.logits;
+    tell(log_sum_exp(logits), logits[static_cast<size_t>(event.token)], top(logits, top_logprobs_));
+  }
 }
 
-Answer::Next Answer::next(std::span<const float> logits) {
+Answer::Next Answer::next(const Scores& scores) {
   if (generated_ == most_) return {.end = EndReason::kLength};  // none was asked for
-  // Rows that pad the embedding are no tokens.
-  logits = logits.first(std::min(logits.size(), static_cast<size_t>(tokenizer_.n_vocab())));
-  token_ = choose(logits);
+  token_ = choose(scores);
   if (!ignore_end_ && tokenizer_.is_end_of_generation(token_)) return {.end = EndReason::kEndOfText};
   if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token_) != stop_tokens_.end())
     return {.end = EndReason::kStopToken};
@@ -103,7 +122,7 @@ Answer::Next Answer::next(std::span<const float> logits) {
   if (grammar_ && !thought) grammar_->accept(token_);
   ++generated_;
   Next next{.event = TokenEvent{.token = token_, .text = stop_text_.push(decoder_.push(token_))}};
-  explain(logits, *next.event);
+  explain(scores, *next.event);
   if (!stop().empty()) {
     next.end = EndReason::kStopString;
   } else if (grammar_ && grammar_->finished()) {

@@ -42,8 +42,10 @@ class Answer {
     std::optional<TokenEvent> event{};  // to tell, if any
     std::optional<EndReason> end{};
   };
-  /// Chooses a token for `logits` [n_vocab of the model].
-  Next next(std::span<const float> logits);
+  /// What next() needs to see.
+  Wanted wanted() const;
+  /// Chooses a token.
+  Next next(const Scores& scores);
   /// At its end: text that was held back and no stop string took.
   std::string rest();
   const std::string& stop() const noexcept { return stop_text_.found(); }
@@ -52,8 +54,8 @@ class Answer {
   int32_t last_token() const noexcept { return token_; }
 
  private:
-  int32_t choose(std::span<const float> logits);
-  void explain(std::span<const float> logits, TokenEvent& event) const;
+  int32_t choose(const Scores& scores);
+  void explain(const Scores& scores, TokenEvent& event) const;
 
   const text::Tokenizer& tokenizer_;
   Sampler sampler_;

@@ -248,19 +248,21 @@ void SchedulerCore::plan_step() {
   embeddings_.clear();
   for (const TaskPtr& task : running_) {
     if (!task->decodes) continue;
-    answers_.add(*task, {.sequence = &*task->sequence, .tokens = {&task->token, 1}});
+    answers_.add(*task,
+                 {.sequence = &*task->sequence, .tokens = {&task->token, 1}, .wanted = task->in.answer->wanted()});
   }
   grant_rows(static_cast<int32_t>(answers_.slices.size()));
   for (const TaskPtr& task : running_) {
     if (task->granted == 0) continue;
     const auto from = static_cast<size_t>(task->position()), n = static_cast<size_t>(task->granted);
-    const bool all = task->in.request.embed == Pooling::kMean;
-    (task->in.request.embed ? embeddings_ : answers_)
+    const bool embed = task->in.request.embed.has_value(), all = task->in.request.embed == Pooling::kMean;
+    (embed ? embeddings_ : answers_)
         .add(*task, {.sequence = &*task->sequence,
                      .tokens = task->prompt().subspan(from, n),
                      .outputs = all                 ? Outputs::kAll
                                 : task->left() == 0 ? Outputs::kLast
-                                                    : Outputs::kNone});
+                                                    : Outputs::kNone,
+                     .wanted = embed ? Wanted{} : task->in.answer->wanted()});
     task->granted = 0;
   }
 }
@@ -280,12 +282,13 @@ bool SchedulerCore::step() {
   if (running_.empty()) return false;
   const auto begin = Clock::now();
   plan_step();
-  std::span<const float> logits = run(answers_, false);
+  run(answers_, false);
   double spent = seconds(begin, Clock::now());
   int32_t decodes = 0, reading = 0;
   for (size_t i = 0; i < answers_.tasks.size(); ++i)
     (answers_.tasks[i]->decodes ? decodes : reading) += static_cast<int32_t>(answers_.slices[i].tokens.size());
-  for (Task* task : answers_.tasks) absorb(*task, logits);
+  size_t output = 0;
+  for (Task* task : answers_.tasks) absorb(*task, output);
   const auto second = Clock::now();
   std::span<const float> states = run(embeddings_, true);
   spent += seconds(second, Clock::now());
@@ -317,16 +320,13 @@ std::span<const float> SchedulerCore::run(Batch& batch, bool hidden) {
   return {};
 }
 
-/// What a step did for `task`; takes its row off the front of `logits`.
-void SchedulerCore::absorb(Task& task, std::span<const float>& logits) {
+/// What a step did for `task`, whose next output is `output`.
+void SchedulerCore::absorb(Task& task, size_t& output) {
   if (!task.decodes) {
     read_on(task);
     if (!task.decodes) return;
   }
-  const auto vocab = static_cast<size_t>(runner_.plan().n_vocab);
-  const auto row = logits.first(vocab);
-  logits = logits.subspan(vocab);
-  answer(task, row);
+  answer(task, runner_.scores(output++));
 }
 
 void SchedulerCore::read_on(Task& task) {
@@ -354,9 +354,9 @@ void SchedulerCore::pool(Task& task, std::span<const float>& states, size_t rows
   finish(task, EndReason::kEndOfText);
 }
 
-void SchedulerCore::answer(Task& task, std::span<const float> logits) {
+void SchedulerCore::answer(Task& task, const Scores& scores) {
   guarded(task, [&] {
-    const Answer::Next next = task.in.answer->next(logits);
+    const Answer::Next next = task.in.answer->next(scores);
     task.token = task.in.answer->last_token();
     if (task.first_token == Clock::time_point{}) task.first_token = Clock::now();
     if (next.event) {

@@ -77,10 +77,10 @@ class SchedulerCore {
   void grant_rows(int32_t decodes);
   void plan_step();
   std::span<const float> run(Batch& batch, bool hidden);
-  void absorb(Task& task, std::span<const float>& logits);
+  void absorb(Task& task, size_t& output);
   void pool(Task& task, std::span<const float>& states, size_t rows);
   void read_on(Task& task);
-  void answer(Task& task, std::span<const float> logits);
+  void answer(Task& task, const Scores& scores);
   void remember(Task& task, bool last);
   void make_room(std::span<const Slice> slices);
   int32_t take_page();

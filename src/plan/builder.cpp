@@ -384,6 +384,7 @@ Plan Builder::finish(Val logits, Val hidden, int64_t n_layers) {
     }
   }
   plan_.logits = logits;
+  plan_.n_tokens = plan_.n_vocab;
   plan_.hidden = hidden;
   plan_.n_layers = n_layers;
   plan_.n_context_train = get_int("context_length", 0);

@@ -20,6 +20,7 @@ Plan hidden_part(const Plan& plan) {
   Plan part = plan;
   part.ops.resize(static_cast<size_t>(made - plan.ops.begin()) + 1);
   part.logits = plan.hidden;
+  part.n_tokens = 0;
   return part;
 }
 

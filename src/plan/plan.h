@@ -197,6 +197,8 @@ struct Plan {
   std::vector<std::string> unused_tensors;  // claimed on purpose without being read (multi-token-prediction heads)
   Val logits;  // the result
   Val hidden;  // what the head reads: the last layer behind the final norm, of the same rows
+  /// Columns of the result that are logits of tokens; the others of n_vocab pad. 0: the result is none.
+  int64_t n_tokens = 0;
   int64_t n_vocab = 0, n_embd = 0, n_layers = 0, n_context_train = 0;
   /// The model was trained with int8 activations, one scale a token, before its ternary weights (BitNet): this
   /// overrides the rule of the weight's format for every ternary weight.

@@ -103,6 +103,7 @@ Plan segment(const Plan& plan, size_t begin, size_t end) {
   }
   out.logits = end < plan.ops.size() ? crossing(plan, end) : plan.logits;
   vals(out.logits.id);
+  if (end < plan.ops.size()) out.n_tokens = 0;
   out.n_layers = static_cast<int64_t>(layers.size());
   narrow_uses(out);
   return out;

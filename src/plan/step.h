@@ -20,11 +20,20 @@ struct SeqRows {
   int32_t state_in = kZeroState, state_out = 0;  // recurrent-state slots read and written (may be equal)
 };
 
+inline constexpr int32_t kMostCandidates = 256;  // that an output row can be asked for
+
+/// What is wanted of an output row: its logits, or only the best of them.
+struct Wanted {
+  int32_t best = 0;      // candidates in place of the logits, up to kMostCandidates; 0: the logits
+  bool log_sum = false;  // beside the candidates: log(sum(exp(logits))) of all tokens
+};
+
 struct Step {
   std::vector<int32_t> tokens;    // [rows]
   std::vector<SeqRows> seqs;      // in row order, covering all rows
   std::vector<int32_t> pages;     // page tables of all sequences
-  std::vector<int32_t> out_rows;  // rows whose logits are wanted, ascending
+  std::vector<int32_t> out_rows;  // rows whose results are wanted, ascending
+  std::vector<Wanted> wanted;     // of each of them; empty: the logits of all
   std::span<const float> input{};  // of a plan that begins with an InputArgs: all rows of its result
 
   int32_t rows() const { return static_cast<int32_t>(tokens.size()); }
@@ -33,6 +42,7 @@ struct Step {
     seqs.clear();
     pages.clear();
     out_rows.clear();
+    wanted.clear();
   }
 };
 

@@ -79,7 +79,7 @@ class OpPlan {
     for (PlanWeight& w : plan.weights) w.info = *file.find(w.name);
     plan.architecture = "test";
     plan.logits = plan.info(x).outputs_only ? x : op(PickRowsArgs{}, {x}, plan.info(x).cols);
-    plan.n_vocab = plan.info(x).cols;
+    plan.n_vocab = plan.n_tokens = plan.info(x).cols;
     plan.n_layers = 1;
     return file;
   }

@@ -174,7 +174,7 @@ TEST_P(SplitModel, ContinuesFromCopiesOfPagesAndStates) {
   const std::vector<int32_t> prompt = random_tokens(8, m.plan.n_vocab, 1), next = random_tokens(1, m.plan.n_vocab, 2);
   const auto run = [&](const Step& step) {
     std::vector<float> logits(step.out_rows.size() * static_cast<size_t>(m.plan.n_vocab));
-    m.backend->run(*program, step, logits);
+    m.backend->run(*program, step, {.logits = logits});
     return logits;
   };
   run(step_of(prompt, 0, 0, 0));
@@ -191,7 +191,7 @@ TEST_P(SplitModel, HasTheHiddenStatesOfTheWhole) {
     const auto program = m.backend->compile({.rows = 8, .outputs = 8, .seqs = 1, .part = &part});
     const Step step = step_of(random_tokens(8, m.plan.n_vocab, 1), 0, 0, 0);
     std::vector<float> states(8 * static_cast<size_t>(m.plan.info(m.plan.hidden).cols));
-    m.backend->run(*program, step, states);
+    m.backend->run(*program, step, {.logits = states});
     return states;
   };
   const std::vector<float> wanted = hidden(on(cpu()));

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/sampler.h"
 #include "tiny_model.h"
 
 namespace tern {
@@ -202,6 +203,30 @@ TEST(Runner, PrefillStopsWhenItsProgressSaysSo) {
   const auto logits = tiny.runner().prefill(sequence, some_tokens(64), [](int64_t done, int64_t) { return done < 32; });
   EXPECT_TRUE(logits.empty());
   EXPECT_EQ(sequence.position(), 32);
+}
+
+TEST(Runner, OutputsThatWantCandidatesStandBesideThoseThatWantLogits) {
+  TinyModel tiny("tiny-llama", {.context = 64, .sequences = 3, .rows = 64});
+  Runner& runner = tiny.runner();
+  const auto tokens = some_tokens(6);
+  std::vector<Sequence> sequences;
+  std::vector<Slice> slices;
+  for (int i = 0; i < 3; ++i) sequences.push_back(runner.start());
+  for (Sequence& s : sequences) slices.push_back({.sequence = &s, .tokens = tokens});
+  const Logits wanted = copy(runner.run(slices).first(static_cast<size_t>(runner.plan().n_tokens)));
+  slices[0].wanted = {.best = 3, .log_sum = true};
+  slices[2].outputs = Outputs::kAll;
+  slices[2].wanted = {.best = 1};
+  for (Sequence& s : sequences) s.rewind(0);
+  runner.run(slices);
+  ASSERT_TRUE(runner.scores(0).shortlist);
+  const auto best = runner.scores(0).shortlist->candidates();
+  EXPECT_EQ(std::vector(best.begin(), best.end()), top(wanted, 3));
+  EXPECT_EQ(runner.scores(0).shortlist->log_sum, log_sum_exp(wanted));
+  EXPECT_EQ(copy(runner.scores(1).logits), wanted);
+  EXPECT_FALSE(runner.scores(1).shortlist);
+  ASSERT_TRUE(runner.scores(7).shortlist) << "the last of the third's six";
+  EXPECT_EQ(runner.scores(7).shortlist->best[0].id, argmax(wanted));
 }
 
 }  // namespace

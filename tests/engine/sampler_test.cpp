@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 #include <set>
 
 #include "base/error.h"
@@ -150,6 +151,65 @@ TEST(Sampler, LogitsThatAreNoNumbersAreNeverDrawn) {
   EXPECT_THROW(sampler.sample(std::vector<float>{nan, nan}), Error);
 }
 
+/// Draws of both roads, from rows of which every other has many ties. How many came from candidates.
+int same_draws(const SamplerOptions& options) {
+  constexpr size_t kVocab = 600;
+  Sampler from_logits(options), from_candidates(options);
+  std::mt19937 random(static_cast<uint32_t>(options.seed));
+  std::normal_distribution<float> normal(0, 2);
+  std::vector<float> logits(kVocab);
+  int short_lists = 0;
+  for (int step = 0; step < 30; ++step) {
+    for (float& x : logits) x = step % 2 == 0 ? normal(random) : std::round(normal(random));
+    for (size_t i = 0; i < kVocab; i += 7) logits[i] = -INFINITY;
+    const int32_t wanted = from_logits.sample(logits), k = from_candidates.candidates();
+    short_lists += k > 0;
+    const int32_t got = k > 0 ? from_candidates.sample(shortlist(logits, {.best = k})) : from_candidates.sample(logits);
+    EXPECT_EQ(got, wanted) << "step " << step;
+  }
+  return short_lists;
+}
+
+TEST(Sampler, CandidatesGiveTheTokensOfAllLogits) {
+  uint64_t seed = 0;
+  for (const float temperature : {0.0f, 0.7f, 1.5f})
+    for (const int32_t k : {1, 40, 200, 1000, 0})
+      for (const float p : {0.3f, 0.95f, 1.0f})
+        for (const float min_p : {0.0f, 0.1f}) {
+          SamplerOptions options{.temperature = temperature, .top_k = k, .top_p = p, .min_p = min_p, .seed = ++seed};
+          const bool few = temperature == 0 || (k > 0 && k <= kMostCandidates);
+          EXPECT_EQ(same_draws(options), few ? 30 : 0) << temperature << " " << k;
+          options.repeat_penalty = 1.3f;
+          options.presence_penalty = 1.5f;
+          options.frequency_penalty = 0.5f;
+          options.repeat_last_n = 50;
+          EXPECT_EQ(same_draws(options), few ? 30 : 0) << temperature << " " << k << ", weakened by penalties";
+          options.presence_penalty = -1;
+          EXPECT_LE(same_draws(options), 1) << temperature << " " << k << ", lifted by penalties";
+        }
+}
+
+TEST(Sampler, WantsAllLogitsWhereCandidatesCannotTell) {
+  const auto wants = [](SamplerOptions options, int seen = 0) {
+    Sampler sampler(options);
+    for (int32_t i = 0; i < seen; ++i) sampler.accept(i);
+    return sampler.candidates();
+  };
+  EXPECT_EQ(wants({.temperature = 0, .top_k = 0}), 1);
+  EXPECT_EQ(wants({.top_k = 40}, 5), 40) << "without penalties what was seen does not count";
+  EXPECT_EQ(wants({.top_k = kMostCandidates}), kMostCandidates);
+  EXPECT_EQ(wants({.top_k = kMostCandidates + 1}), 0);
+  EXPECT_EQ(wants({.top_k = -1}), 0);
+  EXPECT_EQ(wants({.top_k = 40, .repeat_penalty = 1.1f}, 100), 40 + 64) << "each of the last 64 may lose its place";
+  EXPECT_EQ(wants({.top_k = 40, .presence_penalty = 1, .repeat_last_n = -1}, 300), 0);
+  EXPECT_EQ(wants({.top_k = 40, .repeat_penalty = 0.9f}, 1), 0);
+}
+
+TEST(Sampler, RefusesAShortlistOfNothing) {
+  Sampler sampler(plain(1));
+  EXPECT_THROW(sampler.sample(Shortlist{}), Error);
+}
+
 TEST(Sampler, RefusesValuesThatMakeNoSense) {
   EXPECT_THROW(Sampler({.repeat_penalty = 0}), Error);
   EXPECT_THROW(Sampler({.repeat_last_n = -2}), Error);
@@ -161,7 +221,7 @@ TEST(Sampler, RefusesValuesThatMakeNoSense) {
 
 TEST(Top, ListsTheBestFirstAndTheLowerIdOnTies) {
   const std::vector<float> logits{1, 5, 5, 0};
-  EXPECT_EQ(top(logits, 3), (std::vector<std::pair<int32_t, float>>{{1, 5.0f}, {2, 5.0f}, {0, 1.0f}}));
+  EXPECT_EQ(top(logits, 3), (std::vector<Candidate>{{1, 5.0f}, {2, 5.0f}, {0, 1.0f}}));
   EXPECT_EQ(top(logits, 9).size(), 4u);
   EXPECT_EQ(argmax(logits), 1);
 }

@@ -272,6 +272,55 @@ TEST(Scheduler, LogProbabilitiesAreOfTheModelNotOfTheBias) {
   EXPECT_EQ(biased[0].top[0].token, plain[0].token);
 }
 
+/// A bias of nothing makes an answer look at all logits.
+TEST(Scheduler, AnswersFromCandidatesAndFromAllLogitsAreTheSame) {
+  const auto sampled = [](uint64_t seed, bool all) {
+    Request r = request(some_tokens(10, static_cast<int32_t>(seed)), 12);
+    r.sampling = {.temperature = 1.2f, .top_k = 30, .presence_penalty = seed % 2 == 0 ? 0.0f : 1.0f, .seed = seed};
+    r.top_logprobs = static_cast<int32_t>(seed) - 1;
+    if (all) r.logit_bias = {{3, 0.0f}};
+    return r;
+  };
+  Stepped s("tiny-llama", {.context = 64, .sequences = 4, .rows = 64}, {.prefix_cache = false});
+  std::vector<RecorderPtr> mixed, alone;
+  for (uint64_t seed = 0; seed < 4; ++seed) mixed.push_back(s.add(sampled(seed, seed == 2)));
+  s.run();
+  for (uint64_t seed = 0; seed < 4; ++seed) alone.push_back(s.answer(sampled(seed, true)));
+  for (size_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(mixed[i]->tokens, alone[i]->tokens) << i;
+    ASSERT_EQ(mixed[i]->tokens.size(), 12u);
+    for (size_t t = 0; t < 12; ++t) {
+      const TokenEvent &a = mixed[i]->events[t], &b = alone[i]->events[t];
+      EXPECT_EQ(a.logprob, b.logprob);
+      ASSERT_EQ(a.top.size(), b.top.size());
+      for (size_t k = 0; k < a.top.size(); ++k) {
+        EXPECT_EQ(a.top[k].token, b.top[k].token);
+        EXPECT_EQ(a.top[k].logprob, b.top[k].logprob);
+      }
+    }
+  }
+}
+
+TEST(Scheduler, AnAnswerAsksForAsFewCandidatesAsTellTheToken) {
+  TinyModel tiny("tiny-llama");
+  const auto wanted = [&](const Request& r) { return Answer(r, tiny.model.tokenizer(), nullptr, 100).wanted(); };
+  Request r = request(some_tokens(4));
+  EXPECT_EQ(wanted(r).best, 1);
+  EXPECT_FALSE(wanted(r).log_sum);
+  r.top_logprobs = 5;
+  EXPECT_EQ(wanted(r).best, 5);
+  EXPECT_TRUE(wanted(r).log_sum);
+  r.sampling = {.temperature = 1, .top_k = 20};
+  EXPECT_EQ(wanted(r).best, 20);
+  r.top_logprobs = kMostCandidates + 1;
+  EXPECT_EQ(wanted(r).best, 0);
+  r.top_logprobs = -1;
+  r.logit_bias = {{3, 1.0f}};
+  EXPECT_EQ(wanted(r).best, 0);
+  r.max_tokens = 0;
+  EXPECT_EQ(wanted(r).best, 1) << "no token comes";
+}
+
 TEST(Scheduler, AListenerThatThrowsEndsItsRequestOnly) {
   Stepped s;
   const RecorderPtr bad = s.add(request(some_tokens(12), 8)), good = s.add(request(some_tokens(9), 8));

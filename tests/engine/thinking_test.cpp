@@ -44,7 +44,7 @@ std::string answer(const Request& request, std::vector<int32_t> wishes, size_t t
     std::vector<float> logits(static_cast<size_t>(vocabulary().n_vocab()));
     for (size_t t = 0; t < logits.size(); ++t) logits[t] = static_cast<float>(t) / 1000;
     if (i < wishes.size()) logits[static_cast<size_t>(wishes[i])] = 100;
-    const Answer::Next next = one.next(logits);
+    const Answer::Next next = one.next({.logits = logits});
     if (next.event) text += next.event->text;
     if (next.end) break;
   }

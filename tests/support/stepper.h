@@ -50,7 +50,7 @@ class Stepper {
     step_.out_rows.resize(step_.tokens.size());
     std::iota(step_.out_rows.begin(), step_.out_rows.end(), 0);
     std::vector<float> logits(step_.tokens.size() * static_cast<size_t>(plan_.n_vocab));
-    backend_.run(*program_, step_, logits);
+    backend_.run(*program_, step_, {.logits = logits});
     return logits;
   }
   std::vector<float> run_one(std::vector<int32_t> tokens, int32_t seq = 0) {

@@ -78,9 +78,13 @@ class CpuBackend final : public Backend {
     return std::make_unique<CpuProgram>(machine_, limits, options_.eager);
   }
 
-  void run(Program& program, const Step& step, std::span<float> logits) override {
+  void run(Program& program, const Step& step, const Results& results) override {
     auto& p = static_cast<CpuProgram&>(program);
-    trace_ ? p.run_traced(step, logits, trace_) : p.run(step, logits);
+    trace_ ? p.run_traced(step, results.logits, trace_) : p.run(step, results.logits);
+    if (results.shortlists.empty()) return;
+    machine_.pool->run({static_cast<uint32_t>(results.shortlists.size())}, [&](uint32_t begin, uint32_t end, int) {
+      for (uint32_t row = begin; row < end; ++row) make_shortlist(*machine_.plan, step, results, row);
+    });
   }
 
   void copy_state(int32_t from, int32_t to) override { machine_.cache.copy_state(from, to); }

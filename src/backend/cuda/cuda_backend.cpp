@@ -59,9 +59,9 @@ class CudaBackend final : public Backend {
     return {reinterpret_cast<float*>(machine_->logits.data()), floats};
   }
 
-  void run(Program& program, const Step& step, std::span<float> logits) override {
+  void run(Program& program, const Step& step, const Results& results) override {
     auto& p = static_cast<CudaProgram&>(program);
-    trace_ ? p.run_traced(step, logits, trace_) : p.run(step, logits);
+    trace_ ? p.run_traced(step, results, trace_) : p.run(step, results);
   }
 
   void copy_state(int32_t from, int32_t to) override { machine_->cache.copy_state(machine_->stream.get(), from, to); }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/shortlist.h"
 #include "plan/step.h"
 
 namespace tern::cuda {
@@ -18,6 +19,7 @@ struct DeviceStep {
   const int32_t* seq_of_row = nullptr;  // [rows]
   const SeqRows* seqs = nullptr;        // [n_seqs]
   const int32_t* out_rows = nullptr;    // [outputs]
+  const int32_t* best = nullptr;        // [outputs]: Wanted::best, in a Step with shortlists
   const int32_t* pages = nullptr;       // page tables, as Step::pages
 };
 
@@ -58,6 +60,16 @@ struct RouterShape {
 void router(cudaStream_t s, const float* logits, const RouterShape& shape, int32_t* ids, float* weights);
 void expert_sum(cudaStream_t s, const float* x, const float* weights, int64_t rows, int64_t used, int64_t cols,
                 float* out);
+
+/// lists[r] of the first `tokens` columns of logits [outputs][cols], with log_sum, where best[r] is not 0. The k best
+/// of slices of a row, then of those the k best: the same bits every time. Beside them it needs scratch, for every
+/// output shortlist_scratch_bytes().
+struct ShortlistShape {
+  int64_t outputs = 0, cols = 0, tokens = 0;
+};
+int64_t shortlist_scratch_bytes(int64_t tokens);
+void shortlists(cudaStream_t s, const float* logits, const ShortlistShape& shape, const int32_t* best,
+                std::byte* scratch, Shortlist* lists);
 
 // ---- Recurrences ----
 

@@ -30,7 +30,8 @@ StepImage::StepImage(const ProgramLimits& limits, int64_t most_pages) : limits_(
   positions_ = rows;
   seq_of_row_ = 2 * rows;
   out_rows_ = 3 * rows;
-  seqs_ = out_rows_ + static_cast<size_t>(limits.outputs) * 4;
+  best_ = out_rows_ + static_cast<size_t>(limits.outputs) * 4;
+  seqs_ = best_ + static_cast<size_t>(limits.outputs) * 4;
   pages_ = seqs_ + static_cast<size_t>(limits.seqs) * sizeof(SeqRows);
   host_ = PinnedMemory(pages_ + static_cast<size_t>(most_pages) * 4);
   memory_ = DeviceMemory(host_.size());
@@ -40,6 +41,7 @@ StepImage::StepImage(const ProgramLimits& limits, int64_t most_pages) : limits_(
              .seq_of_row = at(seq_of_row_),
              .seqs = reinterpret_cast<const SeqRows*>(memory_.data() + seqs_),
              .out_rows = at(out_rows_),
+             .best = at(best_),
              .pages = at(pages_)};
 }
 
@@ -55,6 +57,8 @@ void StepImage::send(const Step& step, cudaStream_t stream) {
   put(pages_, step.pages);
   auto* const positions = reinterpret_cast<int32_t*>(host_.data() + positions_);
   auto* const seq_of_row = reinterpret_cast<int32_t*>(host_.data() + seq_of_row_);
+  auto* const best = reinterpret_cast<int32_t*>(host_.data() + best_);
+  for (size_t i = 0; i < step.wanted.size(); ++i) best[i] = step.wanted[i].best;
   for (size_t s = 0; s < step.seqs.size(); ++s) {
     const SeqRows& seq = step.seqs[s];
     for (int32_t i = 0; i < seq.n_rows; ++i) {
@@ -99,11 +103,14 @@ void CudaProgram::bind() {
   image_ = std::make_unique<StepImage>(limits_, int64_t{limits_.seqs} * std::max(1, machine_.cache.shape().pages));
 }
 
-Launch CudaProgram::begin(const Step& step) {
+Launch CudaProgram::begin(const Step& step, const Results& results) {
   CHECK(step.rows() <= limits_.rows && static_cast<int32_t>(step.out_rows.size()) <= limits_.outputs &&
             static_cast<int32_t>(step.seqs.size()) <= limits_.seqs,
         "{} rows, {} outputs, {} sequences in a program for {}, {}, {}", step.rows(), step.out_rows.size(),
         step.seqs.size(), limits_.rows, limits_.outputs, limits_.seqs);
+  CHECK(results.shortlists.empty() || (walk_.shortlists >= 0 && results.shortlists.size() == step.out_rows.size() &&
+                                       step.wanted.size() == step.out_rows.size()),
+        "{} shortlists of {} outputs", results.shortlists.size(), step.out_rows.size());
   bind();
   image_->send(step, machine_.stream.get());
   send_input(step);
@@ -111,6 +118,7 @@ Launch CudaProgram::begin(const Step& step) {
           .rows = step.rows(),
           .outputs = static_cast<int64_t>(step.out_rows.size()),
           .seqs = static_cast<int64_t>(step.seqs.size()),
+          .shortlists = !results.shortlists.empty(),
           .step = image_->device(),
           .cache = &machine_.cache,
           .buffers = &buffers_,
@@ -163,41 +171,56 @@ void CudaProgram::capture(Graph& graph, const Launch& launch) {
   check(status, "instantiating a graph");
 }
 
-void CudaProgram::fetch(const Launch& launch, std::span<float> logits) {
+/// The results: logits only of rows that want them, neighbours in one copy.
+void CudaProgram::fetch(const Launch& launch, const Step& step, const Results& results) {
   const Val v = plan_.logits;
-  const auto cols = plan_.info(v).cols;
-  const auto n = static_cast<size_t>(launch.rows_of(plan_.info(v).outputs_only) * cols);
-  CHECK(logits.size() >= n);
-  if (n > 0)
-    check(cudaMemcpyAsync(logits.data(), launch.at(v.id), n * 4, cudaMemcpyDeviceToHost, launch.stream),
+  const auto cols = static_cast<size_t>(plan_.info(v).cols);
+  const auto rows = static_cast<size_t>(launch.rows_of(plan_.info(v).outputs_only));
+  CHECK(results.logits.size() >= rows * cols);
+  const auto whole = [&](size_t row) { return !launch.shortlists || step.wanted[row].best == 0; };
+  for (size_t row = 0, end = 0; row < rows; row = end + 1) {
+    for (end = row; end < rows && whole(end);) ++end;
+    if (row == end) continue;
+    check(cudaMemcpyAsync(results.logits.data() + row * cols, launch.at(v.id) + row * cols, (end - row) * cols * 4,
+                          cudaMemcpyDeviceToHost, launch.stream),
           "fetching logits");
+  }
+  const size_t bytes = results.shortlists.size_bytes();
+  if (machine_.shortlists.size() < bytes) machine_.shortlists = PinnedMemory(bytes);
+  if (bytes > 0)
+    check(cudaMemcpyAsync(machine_.shortlists.data(), launch.at(walk_.shortlists), bytes, cudaMemcpyDeviceToHost,
+                          launch.stream),
+          "fetching shortlists");
   const auto start = std::chrono::steady_clock::now();
   machine_.stream.wait();
   machine_.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (size_t row = 0; row < results.shortlists.size(); ++row)
+    if (!whole(row))
+      std::memcpy(&results.shortlists[row], machine_.shortlists.data() + row * sizeof(Shortlist), sizeof(Shortlist));
 }
 
-void CudaProgram::run(const Step& step, std::span<float> logits) {
-  const Launch launch = begin(step);
+void CudaProgram::run(const Step& step, const Results& results) {
+  const Launch launch = begin(step, results);
   std::unique_lock<std::mutex> turn;
   if (!walk_.chains.empty() && (launch.rows == 1 || launch.outputs == 1)) turn = std::unique_lock(chains_turn());
-  Graph* const graph = graph_of({launch.rows, launch.outputs, launch.seqs});
+  Graph* const graph = graph_of({launch.rows, launch.outputs, launch.seqs, launch.shortlists});
   if (graph && !graph->exec) capture(*graph, launch);
   if (graph) {
     check(cudaGraphLaunch(graph->exec, launch.stream), "launching a graph");
   } else {
     launch_all(launch);
   }
-  fetch(launch, logits);
+  fetch(launch, step, results);
 }
 
-void CudaProgram::run_traced(const Step& step, std::span<float> logits,
+void CudaProgram::run_traced(const Step& step, const Results& results,
                              const std::function<void(const OpTrace&)>& sink) {
   if (fuse_) {
     if (!traced_) traced_ = std::make_unique<CudaProgram>(machine_, limits_, false);
-    return traced_->run_traced(step, logits, sink);
+    return traced_->run_traced(step, results, sink);
   }
   const Plan& plan = plan_;
-  const Launch launch = begin(step);
+  const Launch launch = begin(step, results);
   machine_.stream.wait();
   std::vector<float> shown;
   size_t node = 0;
@@ -215,7 +238,7 @@ void CudaProgram::run_traced(const Step& step, std::span<float> logits,
           "reading an op's result");
     sink({.op = i, .data = shown.data(), .rows = rows, .cols = info.is_ids ? 0 : info.cols, .seconds = seconds});
   }
-  fetch(launch, logits);
+  fetch(launch, step, results);
 }
 
 }  // namespace tern::cuda

@@ -20,6 +20,7 @@ struct Machine {
   DeviceMemory table_memory;
   CacheMemory cache;
   PinnedMemory logits;      // what callers were given to have logits in
+  PinnedMemory shortlists;  // of a Step, on their way to the caller
   double wait_seconds = 0;  // of the last Step: the host had nothing to do
 };
 
@@ -27,14 +28,14 @@ struct Machine {
 class StepImage {
  public:
   StepImage(const ProgramLimits& limits, int64_t most_pages);
-  /// Starts the transfer. The previous one is complete (a Step's logits have arrived before the next begins).
+  /// Starts the transfer. The previous one is complete (a Step's results have arrived before the next begins).
   void send(const Step& step, cudaStream_t stream);
   const DeviceStep& device() const { return device_; }
 
  private:
   ProgramLimits limits_;
   int64_t most_pages_;
-  size_t positions_, seq_of_row_, out_rows_, seqs_, pages_;  // offsets
+  size_t positions_, seq_of_row_, out_rows_, best_, seqs_, pages_;  // offsets
   PinnedMemory host_;
   DeviceMemory memory_;
   DeviceStep device_;
@@ -45,14 +46,15 @@ class CudaProgram final : public Program {
   CudaProgram(Machine& machine, const ProgramLimits& limits, bool fuse = true);
   ~CudaProgram() override;
 
-  void run(const Step& step, std::span<float> logits);
+  void run(const Step& step, const Results& results);
   /// Op by op on an unfused walk of its own; the sink sees each op right after it ran.
-  void run_traced(const Step& step, std::span<float> logits, const std::function<void(const OpTrace&)>& sink);
+  void run_traced(const Step& step, const Results& results, const std::function<void(const OpTrace&)>& sink);
 
  private:
   /// Steps of one shape: the same launches with the same arguments.
   struct Shape {
     int64_t rows, outputs, seqs;
+    bool shortlists;
     bool operator==(const Shape&) const = default;
   };
   struct Graph {
@@ -61,12 +63,12 @@ class CudaProgram final : public Program {
   };
   void bind();
   void forget_graphs();
-  Launch begin(const Step& step);
+  Launch begin(const Step& step, const Results& results);
   void send_input(const Step& step);
   void launch_all(const Launch& launch);
   Graph* graph_of(const Shape& shape);
   void capture(Graph& graph, const Launch& launch);
-  void fetch(const Launch& launch, std::span<float> logits);
+  void fetch(const Launch& launch, const Step& step, const Results& results);
 
   Machine& machine_;
   const Plan& plan_;  // the machine's, or a part of it

@@ -48,6 +48,7 @@ class Expander {
       const Op& op = plan_.ops[i];
       std::visit([&](const auto& args) { add(op, args); }, op.args);
     }
+    if (plan_.n_tokens > 0) add_shortlists();
   }
 
  private:
@@ -160,6 +161,18 @@ class Expander {
     push(op, [x = op.inputs[0].id, out = op.out.id, n = cols(op.out)](const Launch& l) {
       pick_rows(l.stream, l.at(x), l.step.out_rows, l.outputs, n, l.at(out));
     });
+  }
+
+  void add_shortlists() {
+    const int32_t scratch = buffer(shortlist_scratch_bytes(plan_.n_tokens), true);
+    w_.shortlists = buffer(sizeof(Shortlist), true);
+    push({plan_.logits.id}, {scratch, w_.shortlists},
+         [x = plan_.logits.id, cols = cols(plan_.logits), tokens = plan_.n_tokens, scratch,
+          out = w_.shortlists](const Launch& l) {
+           if (!l.shortlists) return;
+           shortlists(l.stream, l.at(x), {.outputs = l.outputs, .cols = cols, .tokens = tokens}, l.step.best,
+                      l.at<std::byte>(scratch), l.at<Shortlist>(out));
+         });
   }
 
   // ---- Products ----

@@ -83,7 +83,7 @@ class RefBackend final : public Backend {
     return std::make_unique<RefProgram>(limits.part ? *limits.part : *plan_);
   }
 
-  void run(Program& program, const Step& step, std::span<float> logits) override {
+  void run(Program& program, const Step& step, const Results& results) override {
     const Plan& plan = static_cast<RefProgram&>(program).plan;
     step_ = &step;
     vals_.resize(plan.vals.size());
@@ -112,8 +112,9 @@ class RefBackend final : public Backend {
               .seconds = seconds});
     }
     const std::vector<double>& result = val(plan.logits).f;
-    CHECK(logits.size() >= result.size());
-    std::copy(result.begin(), result.end(), logits.begin());
+    CHECK(results.logits.size() >= result.size());
+    std::copy(result.begin(), result.end(), results.logits.begin());
+    for (size_t row = 0; row < results.shortlists.size(); ++row) make_shortlist(plan, step, results, row);
   }
 
   void copy_state(int32_t from, int32_t to) override {

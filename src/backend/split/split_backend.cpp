@@ -74,6 +74,7 @@ class SplitBackend final : public Backend {
         Plan cut = parts_[i].plan;
         cut.ops.resize(ops - parts_[i].first_op + parts_[i].inputs());
         cut.logits = cut.ops.back().out;
+        cut.n_tokens = 0;
         program->last = std::make_unique<const Plan>(std::move(cut));
         one.part = program->last.get();
       }
@@ -84,13 +85,13 @@ class SplitBackend final : public Backend {
 
   std::span<float> logits_memory(size_t floats) override { return parts_.back().backend->logits_memory(floats); }
 
-  void run(Program& program, const Step& step, std::span<float> logits) override {
+  void run(Program& program, const Step& step, const Results& results) override {
     const auto& programs = static_cast<SplitProgram&>(program).programs;
     step_ = step;
     for (size_t i = 0; i < programs.size(); ++i) {
-      const std::span<float> result = i + 1 < programs.size() ? crossing(i, step) : logits;
-      parts_[i].backend->run(*programs[i], step_, result);
-      step_.input = result;
+      const Results part = i + 1 < programs.size() ? Results{.logits = crossing(i, step)} : results;
+      parts_[i].backend->run(*programs[i], step_, part);
+      step_.input = part.logits;
     }
   }
 

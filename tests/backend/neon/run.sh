@@ -14,7 +14,7 @@ flags="-std=c++20 -O1 -ffp-contract=off -fno-math-errno -DFMT_HEADER_ONLY -I$src
        -isystem $gtest/include -I$gtest -Wall -Wextra -Werror"
 objects=
 for file in "$src"/src/base/*.cpp "$src"/src/gguf/*.cpp "$src"/src/quant/*.cpp "$src"/src/plan/plan.cpp \
-            "$src"/src/backend/backend.cpp "$src"/src/backend/ref/*.cpp "$src"/src/backend/cpu/*.cpp \
+            "$src"/src/backend/*.cpp "$src"/src/backend/ref/*.cpp "$src"/src/backend/cpu/*.cpp \
             "$src"/tests/backend/cpu_ops_test.cpp "$src"/tests/backend/matrix_*.cpp $gtest/src/gtest-all.cc $gtest/src/gtest_main.cc; do
   arch=
   case $file in

@@ -1,0 +1,157 @@
+// The best candidates of rows of logits: a block leaves the k best of a slice of a row, then a block a row the k best
+// of what the slices left. Candidates are compared as integers no two of which are equal (backend/shortlist.h), so that
+// counting finds exactly k of them, and the order in which threads come changes nothing.
+#include <cmath>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/ops.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr int kThreads = 256, kKeysAThread = 16, kSlice = kThreads * kKeysAThread;
+static_assert(kThreads >= kMostCandidates);
+
+/// Sum of exp(logit - top) over a slice.
+struct SliceSum {
+  double sum;
+  float top;
+};
+constexpr int64_t kSliceBytes = kMostCandidates * sizeof(uint64_t) + sizeof(SliceSum);
+
+/// What is known of a row between the kernels.
+struct RowScratch {
+  uint64_t* keys;  // [slices][k]: the best of every slice in any order, then zeros
+  SliceSum* sums;  // [slices]
+  __device__ RowScratch(std::byte* scratch, int64_t row, int64_t slices)
+      : keys(reinterpret_cast<uint64_t*>(scratch + row * slices * kSliceBytes)),
+        sums(reinterpret_cast<SliceSum*>(keys + slices * kMostCandidates)) {}
+};
+
+__device__ int add(int a, int b) {
+  return a + b;
+}
+__device__ double add(double a, double b) {
+  return a + b;
+}
+
+/// The values of all threads put together, always in the same order. The whole block comes along.
+template <typename T>
+__device__ T over_block(T v, T (*op)(T, T)) {
+  __shared__ T of_warp[kThreads / 32];
+  for (int lane = 16; lane > 0; lane /= 2) v = op(v, __shfl_xor_sync(~0u, v, lane));
+  __syncthreads();  // what was here has been read
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = v;
+  __syncthreads();
+  T all = of_warp[0];
+  for (int w = 1; w < kThreads / 32; ++w) all = op(all, of_warp[w]);
+  return all;
+}
+
+/// Writes the k best of the block's keys, or all that are not 0, in any order, and returns how many. `each` calls a
+/// function with every key of the thread. The whole block comes along.
+template <typename Each>
+__device__ int keep_best(int k, Each each, uint64_t* out) {
+  __shared__ int kept;
+  if (threadIdx.x == 0) kept = 0;  // reach() makes it known
+  const auto reach = [&](uint64_t least) {
+    int n = 0;
+    each([&](uint64_t key) { n += key >= least; });
+    return over_block<int>(n, add);
+  };
+  k = min(k, reach(1));
+  const uint64_t least = key_of_best(k, reach);
+  each([&](uint64_t key) {
+    if (key >= least) out[atomicAdd(&kept, 1)] = key;
+  });
+  return k;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    slices_kernel(const float* logits, ShortlistShape shape, const int32_t* best, std::byte* scratch) {
+  begin_kernel();
+  const int64_t row = blockIdx.y, slice = blockIdx.x;
+  const int k = best[row];
+  if (k == 0) return;
+  const RowScratch to(scratch, row, gridDim.x);
+  logits += row * shape.cols;
+  const int64_t first = slice * kSlice + threadIdx.x;
+  float x[kKeysAThread], top = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kKeysAThread; ++i) {
+    const int64_t id = first + i * kThreads;
+    x[i] = id < shape.tokens ? logits[id] : -INFINITY;
+    top = fmaxf(top, x[i]);
+  }
+  top = over_block<float>(top, fmaxf);
+  double sum = 0;
+  uint64_t keys[kKeysAThread];
+#pragma unroll
+  for (int i = 0; i < kKeysAThread; ++i) {
+    sum += x[i] == -INFINITY ? 0.0f : expf(x[i] - top);
+    keys[i] = candidate_key(x[i], static_cast<int32_t>(first) + i * kThreads);
+  }
+  sum = over_block<double>(sum, add);
+  if (threadIdx.x == 0) to.sums[slice] = {sum, top};
+  uint64_t* const out = to.keys + slice * k;
+  const int kept = keep_best(
+      k,
+      [&](auto see) {
+#pragma unroll
+        for (const uint64_t key : keys) see(key);
+      },
+      out);
+  for (int i = kept + static_cast<int>(threadIdx.x); i < k; i += kThreads) out[i] = 0;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(int slices, const int32_t* best, std::byte* scratch, Shortlist* lists) {
+  begin_kernel();
+  const int64_t row = blockIdx.x;
+  const int k = best[row], thread = static_cast<int>(threadIdx.x);
+  if (k == 0) return;
+  const RowScratch from(scratch, row, slices);
+  Shortlist& list = lists[row];
+  __shared__ uint64_t keys[kMostCandidates];
+  const int kept = keep_best(
+      k,
+      [&](auto see) {
+        for (int i = thread; i < slices * k; i += kThreads) see(from.keys[i]);
+      },
+      keys);
+  float top = -INFINITY;
+  for (int i = thread; i < slices; i += kThreads) top = fmaxf(top, from.sums[i].top);
+  top = over_block<float>(top, fmaxf);  // and the keys are there
+  double sum = 0;
+  for (int i = thread; i < slices; i += kThreads) {
+    const SliceSum of = from.sums[i];
+    if (of.top > -INFINITY) sum += of.sum * exp(static_cast<double>(of.top) - top);
+  }
+  sum = over_block<double>(sum, add);
+  if (thread < kept) {
+    int place = 0;
+    for (int i = 0; i < kept; ++i) place += keys[i] > keys[thread];
+    list.best[place] = candidate_of(keys[thread]);
+  }
+  if (thread == 0) {
+    list.size = kept;
+    list.log_sum = top + log(sum);
+  }
+}
+
+}  // namespace
+
+int64_t shortlist_scratch_bytes(int64_t tokens) {
+  return blocks(tokens, kSlice) * kSliceBytes;
+}
+
+void shortlists(cudaStream_t s, const float* logits, const ShortlistShape& shape, const int32_t* best,
+                std::byte* scratch, Shortlist* lists) {
+  if (shape.outputs == 0) return;
+  const unsigned slices = blocks(shape.tokens, kSlice);
+  launch("slices", slices_kernel, dim3(slices, static_cast<unsigned>(shape.outputs)), kThreads, 0, s, logits, shape,
+         best, scratch);
+  launch("merge", merge_kernel, blocks(shape.outputs), kThreads, 0, s, static_cast<int>(slices), best, scratch, lists);
+}
+
+}  // namespace tern::cuda

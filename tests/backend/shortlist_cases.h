@@ -1,0 +1,99 @@
+// Rows of logits that are hard to choose from, and a backend held to what its own logits say.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/op_plan.h"
+
+namespace tern::test {
+
+struct LogitsCase {
+  std::string name;
+  std::vector<float> logits;
+};
+
+/// `n` logits: far apart, many of them equal, few finite, none finite, in order of their ids and against it.
+inline std::vector<LogitsCase> logits_cases(size_t n) {
+  std::mt19937 random(static_cast<uint32_t>(n));
+  std::normal_distribution<float> normal(-1, 3);
+  const auto filled = [n](const auto& make) {
+    std::vector<float> x(n);
+    for (size_t i = 0; i < n; ++i) x[i] = make(i);
+    return x;
+  };
+  constexpr float kMost = std::numeric_limits<float>::max(), kLeast = std::numeric_limits<float>::denorm_min();
+  constexpr float kOdd[] = {0.0f, -0.0f, kLeast, -kLeast, kMost, -kMost, -INFINITY, 1.0f};
+  return {
+      {"normal", filled([&](size_t) { return normal(random); })},
+      {"ties", filled([&](size_t) { return std::round(normal(random)); })},
+      {"equal", filled([&](size_t) { return -2.5f; })},
+      {"banned but for a few", filled([&](size_t i) { return i % 97 == 3 ? normal(random) : -INFINITY; })},
+      {"all banned", filled([&](size_t) { return -INFINITY; })},
+      {"odd", filled([&](size_t i) { return kOdd[i % std::size(kOdd)]; })},
+      {"ascending", filled([&](size_t i) { return static_cast<float>(i) / 16; })},
+      {"descending", filled([&](size_t i) { return -static_cast<float>(i) / 16; })},
+  };
+}
+
+inline constexpr int32_t kCandidateCounts[] = {1, 2, 40, 255, kMostCandidates};
+
+/// The same candidates; zeros may differ in sign.
+inline void expect_same(const Shortlist& got, const Shortlist& wanted, const std::string& what) {
+  ASSERT_EQ(got.size, wanted.size) << what;
+  for (size_t i = 0; i < wanted.candidates().size(); ++i)
+    ASSERT_EQ(got.best[i], wanted.best[i]) << what << ", candidate " << i << ": " << got.best[i].id << " ("
+                                           << got.best[i].logit << ") for " << wanted.best[i].id;
+}
+
+/// Rows of one step that want all there is to want, several times (a GPU captures the second as a graph), against rows
+/// of logits: of vocabularies with and without padding, half of whose logits are zeros of both signs.
+inline void expect_shortlists_of_the_logits(const std::function<std::unique_ptr<Backend>()>& make, double tolerance) {
+  for (const int64_t vocab : {1, 31, 1000, 4097, 20011}) {
+    OpPlan p;
+    const gguf::File file = p.open(p.op(GluArgs{Gate::kRelu2}, {p.input(vocab), p.input(vocab)}, vocab));
+    p.plan.n_tokens = vocab - vocab / 10;
+    const auto backend = make();
+    backend->load(p.plan, file, {});
+    backend->reserve({});
+    const auto program = backend->compile({.rows = 8, .outputs = 8, .seqs = 1});
+    Step step;
+    step.tokens = {3, 1, 4, 1, 5, 9, 2, 6};
+    step.seqs = {{.n_rows = 8}};
+    step.out_rows = {0, 1, 2, 4, 6, 7};
+    const size_t rows = step.out_rows.size(), cols = static_cast<size_t>(vocab);
+    std::vector<float> all(rows * cols), some(rows * cols);
+    backend->run(*program, step, {.logits = all});
+    step.wanted = {{.best = 1}, {}, {.best = 40, .log_sum = true}, {.best = kMostCandidates, .log_sum = true}, {}, {}};
+    for (int turn = 0; turn < 3; ++turn) {
+      std::vector<Shortlist> lists(rows);
+      std::fill(some.begin(), some.end(), NAN);
+      backend->run(*program, step, {.logits = some, .shortlists = lists});
+      for (size_t row = 0; row < rows; ++row) {
+        const std::string what = std::to_string(vocab) + ", row " + std::to_string(row) + ", " + std::to_string(turn);
+        const std::span<const float> logits = std::span(all).subspan(row * cols, cols);
+        if (step.wanted[row].best == 0) {
+          EXPECT_TRUE(std::ranges::equal(logits, std::span(some).subspan(row * cols, cols))) << what;
+          EXPECT_EQ(lists[row].size, 0) << what << " was not asked for";
+          continue;
+        }
+        const Shortlist wanted = shortlist(logits.first(static_cast<size_t>(p.plan.n_tokens)), step.wanted[row]);
+        expect_same(lists[row], wanted, what);
+        if (step.wanted[row].log_sum) {
+          EXPECT_NEAR(lists[row].log_sum, wanted.log_sum, tolerance) << what;
+        }
+      }
+      std::ranges::rotate(step.wanted, step.wanted.begin() + 1);
+    }
+  }
+}
+
+}  // namespace tern::test
