@@ -21,7 +21,8 @@ struct LogitsCase {
   std::vector<float> logits;
 };
 
-/// `n` logits: far apart, many of them equal, few finite, none finite, in order of their ids and against it.
+/// `n` logits: far apart, many of them equal, few finite, none finite, far below zero, in order of their ids and
+/// against it.
 inline std::vector<LogitsCase> logits_cases(size_t n) {
   std::mt19937 random(static_cast<uint32_t>(n));
   std::normal_distribution<float> normal(-1, 3);
@@ -37,6 +38,7 @@ inline std::vector<LogitsCase> logits_cases(size_t n) {
       {"ties", filled([&](size_t) { return std::round(normal(random)); })},
       {"equal", filled([&](size_t) { return -2.5f; })},
       {"banned but for a few", filled([&](size_t i) { return i % 97 == 3 ? normal(random) : -INFINITY; })},
+      {"far below zero, half banned", filled([&](size_t i) { return i < n / 2 ? -INFINITY : -2000 + normal(random); })},
       {"all banned", filled([&](size_t) { return -INFINITY; })},
       {"odd", filled([&](size_t i) { return kOdd[i % std::size(kOdd)]; })},
       {"ascending", filled([&](size_t i) { return static_cast<float>(i) / 16; })},

@@ -199,6 +199,26 @@ TEST_P(SplitModel, HasTheHiddenStatesOfTheWhole) {
     EXPECT_EQ(hidden(on(split(cpu, cpu, at))), wanted) << "op " << at;
 }
 
+TEST_P(SplitModel, HasTheShortlistsOfTheWhole) {
+  const auto lists = [&](const LoadedModel& m) {
+    m.backend->reserve({.pages = 2, .state_slots = 1});
+    const auto program = m.backend->compile({.rows = 8, .outputs = 8, .seqs = 1});
+    Step step = step_of(random_tokens(8, m.plan.n_vocab, 1), 0, 0, 0);
+    for (int32_t row = 0; row < step.rows(); ++row) step.wanted.push_back({.best = 10 * row, .log_sum = true});
+    std::vector<float> logits(8 * static_cast<size_t>(m.plan.n_vocab));
+    std::vector<Shortlist> made(8);
+    m.backend->run(*program, step, {.logits = logits, .shortlists = made});
+    EXPECT_EQ(made[0].size, 0);
+    std::vector<std::vector<Candidate>> best;
+    for (const Shortlist& l : made) best.emplace_back(l.candidates().begin(), l.candidates().end());
+    return best;
+  };
+  const auto wanted = lists(on(cpu()));
+  EXPECT_EQ(wanted.back().size(), 70u);
+  for (const size_t at : {starts.front(), middle, starts.back()})
+    EXPECT_EQ(lists(on(split(cpu, cpu, at))), wanted) << "op " << at;
+}
+
 TEST_P(SplitModel, TellsOneProgressOfAllItsWeights) {
   const auto file = gguf::File::open(path);
   const Plan plan = build_plan(file);

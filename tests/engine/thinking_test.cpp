@@ -44,7 +44,10 @@ std::string answer(const Request& request, std::vector<int32_t> wishes, size_t t
     std::vector<float> logits(static_cast<size_t>(vocabulary().n_vocab()));
     for (size_t t = 0; t < logits.size(); ++t) logits[t] = static_cast<float>(t) / 1000;
     if (i < wishes.size()) logits[static_cast<size_t>(wishes[i])] = 100;
-    const Answer::Next next = one.next({.logits = logits});
+    const Wanted wanted = one.wanted();
+    Shortlist list;
+    if (wanted.best > 0) list = shortlist(logits, wanted);
+    const Answer::Next next = one.next(wanted.best > 0 ? Scores{.shortlist = &list} : Scores{.logits = logits});
     if (next.event) text += next.event->text;
     if (next.end) break;
   }

@@ -12,11 +12,15 @@ namespace {
 constexpr int kThreads = 256, kKeysAThread = 16, kSlice = kThreads * kKeysAThread;
 static_assert(kThreads >= kMostCandidates);
 
-/// Sum of exp(logit - top) over a slice.
+/// Sum of exp(logit - base_of(top)) over a slice.
 struct SliceSum {
   double sum;
   float top;
 };
+/// What is taken off logits of which `top` is the greatest: a number also where all are banned.
+__device__ float base_of(float top) {
+  return top == -INFINITY ? 0.0f : top;
+}
 constexpr int64_t kSliceBytes = kMostCandidates * sizeof(uint64_t) + sizeof(SliceSum);
 
 /// What is known of a row between the kernels.
@@ -84,11 +88,12 @@ __global__ void __launch_bounds__(kThreads)
     top = fmaxf(top, x[i]);
   }
   top = over_block<float>(top, fmaxf);
+  const float base = base_of(top);
   double sum = 0;
   uint64_t keys[kKeysAThread];
 #pragma unroll
   for (int i = 0; i < kKeysAThread; ++i) {
-    sum += x[i] == -INFINITY ? 0.0f : expf(x[i] - top);
+    sum += expf(x[i] - base);
     keys[i] = candidate_key(x[i], static_cast<int32_t>(first) + i * kThreads);
   }
   sum = over_block<double>(sum, add);
@@ -122,11 +127,9 @@ __global__ void __launch_bounds__(kThreads)
   float top = -INFINITY;
   for (int i = thread; i < slices; i += kThreads) top = fmaxf(top, from.sums[i].top);
   top = over_block<float>(top, fmaxf);  // and the keys are there
+  const double base = base_of(top);
   double sum = 0;
-  for (int i = thread; i < slices; i += kThreads) {
-    const SliceSum of = from.sums[i];
-    if (of.top > -INFINITY) sum += of.sum * exp(static_cast<double>(of.top) - top);
-  }
+  for (int i = thread; i < slices; i += kThreads) sum += from.sums[i].sum * exp(from.sums[i].top - base);
   sum = over_block<double>(sum, add);
   if (thread < kept) {
     int place = 0;
@@ -135,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (thread == 0) {
     list.size = kept;
-    list.log_sum = top + log(sum);
+    list.log_sum = base + log(sum);
   }
 }
 
