@@ -45,7 +45,11 @@ struct AttendShape {
   int32_t layers, kv_heads, group;
   int64_t dim;
 };
-constexpr AttendShape kAttendShapes[] = {{"llama-1b", 16, 8, 4, 64}, {"bitnet-2b", 30, 5, 4, 128}};
+constexpr AttendShape kAttendShapes[] = {{"llama-1b", 16, 8, 4, 64},
+                                         {"bitnet-2b", 30, 5, 4, 128},
+                                         {"group-of-8", 16, 4, 8, 64},
+                                         {"qwen3-moe", 24, 4, 8, 128}};
+constexpr int32_t kPromptRows[] = {16, 32, 64};  // of a tile
 
 /// `rows` query rows at the end of kDepth tokens, in every layer.
 void attend(benchmark::State& state, const AttendShape& s, KvType type, int32_t rows) {
@@ -150,11 +154,14 @@ void register_all() {
   for (const AttendShape& s : kAttendShapes) {
     for (const KvType type : kKvTypes) {
       const std::string name = std::string(s.name) + "/" + std::string(kv_type_name(type));
-      for (const int32_t rows : {1, 32}) {
-        benchmark::RegisterBenchmark(((rows == 1 ? "attend/decode/" : "attend/prefill/") + name).c_str(),
-                                     [&s, type, rows](benchmark::State& state) { attend(state, s, type, rows); })
-            ->Unit(benchmark::kMillisecond);
-      }
+      const auto add = [&](const std::string& kind, int32_t rows) {
+        benchmark::RegisterBenchmark(("attend/" + kind + "/" + name).c_str(), [&s, type,
+                                                                               rows](benchmark::State& state) {
+          attend(state, s, type, rows);
+        })->Unit(benchmark::kMillisecond);
+      };
+      add("decode", 1);
+      for (const int32_t rows : kPromptRows) add("prefill/" + std::to_string(rows), rows);
     }
   }
   for (const int64_t rows : {1, 16, 64, 512}) {

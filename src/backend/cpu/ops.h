@@ -55,9 +55,14 @@ struct AttendTile {
   bool partial = false;
   float* scratch = nullptr;  // attend_scratch() floats
 };
+/// Floats of a ByteTile (ops_attend_bytes.h).
+constexpr int64_t byte_scratch(int64_t vectors, int64_t dim_k, int64_t dim_v) noexcept {
+  return 64 * (dim_k + dim_v) / 4 + vectors * (dim_k / 4 + 1) + 2 * 64 + dim_v;
+}
 /// Floats of AttendTile::scratch, for vectors of up to 16 floats.
 constexpr int64_t attend_scratch(int64_t vectors, int64_t dim_k, int64_t dim_v) noexcept {
-  return vectors * (dim_k + dim_v + 64 + 1 + 16) + (64 + 4) * (dim_k > dim_v ? dim_k : dim_v);
+  return vectors * (dim_k + dim_v + 64 + 1 + 16) + (64 + 4) * (dim_k > dim_v ? dim_k : dim_v) +
+         byte_scratch(vectors, dim_k, dim_v);
 }
 
 /// Channels [0, channels) of a causal convolution over `rows` rows of one sequence; kernel [taps][stride].

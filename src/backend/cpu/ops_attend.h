@@ -1,45 +1,13 @@
 // Attention over pages: part of ops_body.h, over the same Vec.
 #pragma once
 #include "backend/cpu/ops.h"
+#include "backend/cpu/ops_attend_bytes.h"
 #include "backend/cpu/ops_kv.h"
+#include "backend/cpu/ops_math.h"
 
 namespace {
 
 using namespace tern::cpu;
-
-/// exp(x) within 2 units in the last place for x in [-87.3, 88.3]; 0 below, about 2e38 above.
-template <typename V = Vec>
-typename V::F exp_of(typename V::F x) noexcept {
-  if constexpr (V::kWidth == 1) {
-    return __builtin_expf(x);
-  } else {
-    const auto t = V::min(V::max(x, V::set(-87.33f)), V::set(88.37f));
-    const auto n = V::round(V::mul(t, V::set(1.44269504f)));  // x = n ln2 + r, |r| <= ln2/2; ln2 in two parts
-    const auto r = V::fma(n, V::set(-1.42860677e-6f), V::fma(n, V::set(-0.693145752f), t));
-    auto p = V::fma(V::set(1.98412698e-4f), r, V::set(1.38888889e-3f));  // Taylor: |r|^8 / 8! < 6e-9
-    p = V::fma(p, r, V::set(8.33333333e-3f));
-    p = V::fma(p, r, V::set(4.16666667e-2f));
-    p = V::fma(p, r, V::set(1.66666667e-1f));
-    p = V::fma(p, r, V::set(0.5f));
-    p = V::fma(p, r, V::set(1.0f));
-    p = V::fma(p, r, V::set(1.0f));
-    return V::zero_below(x, -87.33f, V::scale2(p, n));
-  }
-}
-
-void scale(float a, const float* x, int64_t n, float* y) noexcept {
-  int64_t i = 0;
-  for (; i + Vec::kWidth <= n; i += Vec::kWidth) Vec::store(y + i, Vec::mul(Vec::set(a), Vec::load(x + i)));
-  for (; i < n; ++i) y[i] = a * x[i];
-}
-
-void add_scaled(float a, const float* x, int64_t n, float* y) noexcept {
-  int64_t i = 0;
-  for (; i + Vec::kWidth <= n; i += Vec::kWidth) {
-    Vec::store(y + i, Vec::fma(Vec::set(a), Vec::load(x + i), Vec::load(y + i)));
-  }
-  for (; i < n; ++i) y[i] += a * x[i];
-}
 
 // ---- C[m][n] (+)= A[m][k] B[k][n] ----
 
@@ -118,29 +86,12 @@ void product(const Product<B>& p) noexcept {
 
 // ---- Online softmax over the pages ----
 
-/// 2^x within 2 units in the last place for x in [-126, 0]; below it is next to nothing.
-template <typename V = Vec>
-typename V::F exp2_of(typename V::F x) noexcept {
-  if constexpr (V::kWidth == 1) {
-    return __builtin_exp2f(x);
-  } else {
-    x = V::max(V::set(-126.0f), x);  // in this order a NaN stays one
-    const auto n = V::round(x), r = V::sub(x, n);
-    auto p = V::fma(V::set(1.54035304e-4f), r, V::set(1.33335581e-3f));  // ln2^i / i!: |r ln2|^7 / 7! < 1.2e-7
-    p = V::fma(p, r, V::set(9.61812911e-3f));
-    p = V::fma(p, r, V::set(5.55041087e-2f));
-    p = V::fma(p, r, V::set(2.40226507e-1f));
-    p = V::fma(p, r, V::set(6.93147181e-1f));
-    p = V::fma(p, r, V::set(1.0f));
-    return V::scale2(p, n);
-  }
-}
-
 /// What a tile keeps of all its query vectors (one a row and head, rows first).
 struct TileMemory {
   int64_t vectors;
   float *q, *s, *sum, *top, *total, *scales, *wide;  // [n][dim_k], [n][64], [n][dim_v], [n], [n][width],
                                                      // [4 dim], [64][dim]
+  float* bytes;                                      // of a ByteTile
 };
 
 TileMemory open_tile(const AttendTile& t) noexcept {
@@ -152,7 +103,9 @@ TileMemory open_tile(const AttendTile& t) noexcept {
   m.top = m.sum + m.vectors * t.dim_v;
   m.total = m.top + m.vectors;
   m.scales = m.total + m.vectors * Vec::kWidth;
-  m.wide = m.scales + 4 * (t.dim_k > t.dim_v ? t.dim_k : t.dim_v);
+  const int64_t dim = t.dim_k > t.dim_v ? t.dim_k : t.dim_v;
+  m.wide = m.scales + 4 * dim;
+  m.bytes = m.wide + kPage * dim;
   constexpr float kLog2E = 1.44269504f;  // weights are powers of two
   for (int64_t r = 0; r < t.rows; ++r) {
     scale(t.scale * kLog2E, t.q + r * t.q_stride, t.group * t.dim_k, m.q + r * t.group * t.dim_k);
@@ -264,12 +217,11 @@ void close_tile(const AttendTile& t, const TileMemory& m) noexcept {
   }
 }
 
-void attend(const AttendTile& t) noexcept {
-  const TileMemory m = open_tile(t);
-  for (int64_t page = t.page_begin; page < t.page_end; ++page) {
+void attend_exactly(const AttendTile& t, const TileMemory& m, int64_t begin, int64_t end) noexcept {
+  for (int64_t page = begin; page < end; ++page) {
     const int64_t first = page * kPage, seen = t.position + t.rows - first;  // by the last row
     const PageView k = view(t.k, t, page), v = view(t.v, t, page);
-    const PageView next = page + 1 < t.page_end ? view(t.k, t, page + 1) : k;
+    const PageView next = page + 1 < end ? view(t.k, t, page + 1) : k;
     score_page(t, m, k, {v.data, t.v.bytes / t.dim_k});
     for (int64_t i = 0; i < m.vectors; ++i) {
       const int64_t visible = t.position + i / t.group + 1 - first;
@@ -277,6 +229,62 @@ void attend(const AttendTile& t) noexcept {
     }
     add_values(t, m, v, seen < kPage ? seen : kPage, {next.data, t.k.bytes / kPage});
   }
+}
+
+/// Pages that every row sees whole. A template, so that a Vec without bytes never sees it.
+template <typename V = Vec>
+void attend_in_bytes(const AttendTile& t, const TileMemory& m, int64_t begin, int64_t end) noexcept {
+  const ByteTile bytes = open_bytes(m.bytes, m.vectors, t.dim_k, t.dim_v);
+  const bool rotated = t.k.type == PageType::kQ4;
+  queries_to_bytes<V>(m.q, m.vectors, t.dim_k, rotated, m.wide, bytes);
+  for (int64_t page = begin; page < end; ++page) {
+    const PageView k = view(t.k, t, page), v = view(t.v, t, page);
+    with_keys(k.type, k.data, t.dim_k, m.scales,
+              [&](const auto& keys) { keys_to_bytes<V>(keys, t.dim_k, rotated, m.wide, bytes.page); });
+    with_values(v.type, v.data, t.dim_v, m.scales,
+                [&](const auto& values) { values_to_bytes<V>(values, t.dim_v, bytes.page); });
+    const int64_t following = page + 1 < end ? page + 1 : page;
+    const PageView next_k = view(t.k, t, following), next_v = view(t.v, t, following);
+    for (int64_t i = 0; i < m.vectors; i += ByteBlock::kMost) {
+      const int64_t left = m.vectors - i, part = i / ByteBlock::kMost, parts = m.vectors / ByteBlock::kMost + 1;
+      fetch_part(next_k.data, t.k.bytes, part, parts);
+      fetch_part(next_v.data, t.v.bytes, part, parts);
+      attend_block<V>({.n = left < ByteBlock::kMost ? left : ByteBlock::kMost,
+                       .dim_k = t.dim_k,
+                       .dim_v = t.dim_v,
+                       .q = bytes.q + i * t.dim_k,
+                       .q_scale = bytes.q_scale + i,
+                       .top = m.top + i,
+                       .total = m.total + i * V::kWidth,
+                       .sum = m.sum + i * t.dim_v},
+                      bytes.page);
+    }
+  }
+}
+
+/// Whether the rows are a prompt's, and enough to turn pages into bytes for. A cache in f32 is asked for to be exact.
+template <typename V = Vec>
+bool takes_bytes(const AttendTile& t) noexcept {
+  return V::kByteDots && t.rows >= kLeastByteRows && t.k.type != PageType::kF32 && t.v.type != PageType::kF32 &&
+         t.dim_k % kPage == 0 && t.dim_v % kPage == 0;
+}
+
+/// The first page, where one token may have nearly all the weight, and the newest are computed in f32 whatever there is
+/// between: of a short prompt that is everything.
+template <typename V = Vec>
+void attend(const AttendTile& t) noexcept {
+  const TileMemory m = open_tile(t);
+  if constexpr (V::kByteDots) {
+    const int64_t own = t.position / kPage;
+    const int64_t begin = t.page_begin + 1, end = own < t.page_end ? own : t.page_end;
+    if (takes_bytes(t) && begin < end) {
+      attend_exactly(t, m, t.page_begin, begin);
+      attend_in_bytes(t, m, begin, end);
+      attend_exactly(t, m, end, t.page_end);
+      return close_tile(t, m);
+    }
+  }
+  attend_exactly(t, m, t.page_begin, t.page_end);
   close_tile(t, m);
 }
 

@@ -204,7 +204,7 @@ constexpr Ops make_ops(const char* isa) noexcept {
           .write_v = write_v,
           .pack_kivi = pack_kivi<2>,
           .pack_kivi4 = pack_kivi<4>,
-          .attend = attend,
+          .attend = attend<>,
           .conv_silu = conv_silu,
           .delta_rule = delta_rule};
 }

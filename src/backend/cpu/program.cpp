@@ -10,8 +10,6 @@
 namespace tern::cpu {
 namespace {
 
-constexpr int64_t kTasksAThread = 4;  // of one row's attention: enough that a slow thread is made up for
-
 /// Floats that an item of any node needs.
 int64_t scratch_floats(const Plan& plan, const ProgramLimits& limits) {
   int64_t most = 0;

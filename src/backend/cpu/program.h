@@ -95,6 +95,7 @@ class CpuProgram final : public Program {
 
   // ---- Attention (program_attend.cpp) ----
   void open_tails();
+  int32_t tile_rows() const;
   void plan_attention();
   ExactPages exact_keys(const KvLayerMemory& kv, const SeqRows& seq, int64_t head) const;
   ExactPages exact_values(const KvLayerMemory& kv, const SeqRows& seq, int64_t head) const;
@@ -162,8 +163,10 @@ class CpuProgram final : public Program {
   uint32_t phase_ = 0, last_phase_ = 0;  // the open one, and the end of the walk
 };
 
-/// Rows of a tile of attention: enough query vectors for one reading of a page of keys.
-inline constexpr int32_t kTileRows = 16;
+inline constexpr int64_t kTasksAThread = 4;  // of attention: enough that a slow thread is made up for
+/// Most and least rows of a tile of attention: the more, the fewer times a page is read and turned into what the tile
+/// multiplies; the fewer, the more tiles there are for the threads.
+inline constexpr int32_t kTileRows = 64, kLeastTileRows = 16;
 /// Floats in which an item of attention packs the pages of keys, or of values, that a Step adds to a kivi cache.
 inline int64_t fresh_scratch(int64_t rows, int64_t dim) noexcept {
   return (rows / kPageTokens + 2) * kv_bytes(KvType::kKivi4, dim * kPageTokens) / 4;

@@ -72,9 +72,21 @@ void CpuProgram::open_tails() {
   }
 }
 
+/// As many as leave every thread some tasks.
+int32_t CpuProgram::tile_rows() const {
+  int32_t most = kTileRows;
+  for (; most > kLeastTileRows; most /= 2) {
+    int64_t tiles = 0;
+    for (const SeqRows& seq : step_->seqs) tiles += ceil_div(seq.n_rows, most);
+    if (tiles * least_kv_heads_ >= kTasksAThread * machine_.pool->size()) break;
+  }
+  return most;
+}
+
 void CpuProgram::plan_attention() {
+  const int32_t most_rows = tile_rows();
   int64_t tiles = 0;
-  for (const SeqRows& seq : step_->seqs) tiles += ceil_div(seq.n_rows, kTileRows);
+  for (const SeqRows& seq : step_->seqs) tiles += ceil_div(seq.n_rows, most_rows);
   const auto most_parts = static_cast<int32_t>(tiles == 0 ? 1 : ceil_div(attend_parts_ / 2, tiles));
   n_tasks_ = 0;
   int32_t parts = 0;
@@ -97,7 +109,7 @@ void CpuProgram::plan_attention() {
     int32_t row = seq.n_rows;
     while (row > 0) {  // longest first; a tile stays within a page of its sequence
       const int32_t page = (seq.position + row - 1) / kPageTokens;
-      const int32_t end = std::exchange(row, std::max({0, row - kTileRows, page * kPageTokens - seq.position}));
+      const int32_t end = std::exchange(row, std::max({0, row - most_rows, page * kPageTokens - seq.position}));
       tasks_[static_cast<size_t>(n_tasks_++)] = {index, seq.first_row + row, end - row, 0, page + 1, -1};
     }
   }

@@ -9,6 +9,7 @@ namespace {
 struct Vec {
   using F = __m256;
   static constexpr int kWidth = 8;
+  static constexpr bool kByteDots = false;
   static constexpr int kTileRows = 6, kTileVecs = 2;
 
   static F zero() noexcept { return _mm256_setzero_ps(); }

@@ -1,4 +1,4 @@
-// Sixteen floats: AVX-512 F, BW, DQ, VL.
+// Sixteen floats: AVX-512 F, BW, DQ, VL and VNNI.
 #pragma once
 #include <immintrin.h>
 
@@ -9,6 +9,7 @@ namespace {
 struct Vec {
   using F = __m512;
   static constexpr int kWidth = 16;
+  static constexpr bool kByteDots = true;
   static constexpr int kTileRows = 6, kTileVecs = 4;
 
   static F zero() noexcept { return _mm512_setzero_ps(); }
@@ -56,6 +57,37 @@ struct Vec {
   static F round(F a) noexcept { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static F zero_below(F x, float least, F y) noexcept {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, set(least), _CMP_GE_OQ), y);
+  }
+  // ---- Four bytes a lane (ops_attend_bytes.h) ----
+  using Int [[gnu::vector_size(64)]] = int32_t;  // sums of __m512i in an array are written back in every step by GCC 12
+  static Int zero_int() noexcept { return Int{}; }
+  static Int load_int(const void* p) noexcept { return Int(_mm512_loadu_si512(p)); }
+  static void store_int(void* p, Int x) noexcept { _mm512_storeu_si512(p, __m512i(x)); }
+  static Int splat_byte(int x) noexcept { return Int(_mm512_set1_epi8(static_cast<char>(x))); }
+  static Int splat_four(const uint8_t* p) noexcept {
+    int32_t x;
+    __builtin_memcpy(&x, p, 4);
+    return Int(_mm512_set1_epi32(x));
+  }
+  static Int negative(Int x) noexcept { return -x; }
+  static Int to_int(F x) noexcept { return Int(_mm512_cvtps_epi32(x)); }
+  static F to_float(Int x) noexcept { return _mm512_cvtepi32_ps(__m512i(x)); }
+  /// Of every lane the low bytes of x[0], x[1], x[2], x[3].
+  static Int four_bytes(const Int (&x)[4]) noexcept {
+    const __m512i low = _mm512_mask_blend_epi8(0x2222222222222222, __m512i(x[0]), __m512i(x[1] << 8));
+    const __m512i high = _mm512_mask_blend_epi8(0x8888888888888888, __m512i(x[2] << 16), __m512i(x[3] << 24));
+    return Int(_mm512_mask_blend_epi16(0xaaaaaaaa, low, high));
+  }
+  /// 64 lanes of 0..255.
+  static void store_bytes(uint8_t* p, const Int (&x)[4]) noexcept {
+    const __m512i low = _mm512_packus_epi32(__m512i(x[0]), __m512i(x[1]));
+    const __m512i high = _mm512_packus_epi32(__m512i(x[2]), __m512i(x[3]));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);  // of fours of bytes
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
+  }
+  /// sum + the products of the four bytes of u, unsigned, and s, signed.
+  static Int dot(Int sum, Int u, Int s) noexcept {
+    return Int(_mm512_dpbusd_epi32(__m512i(sum), __m512i(u), __m512i(s)));
   }
   struct Squares {
     __m512d a = _mm512_setzero_pd(), b = _mm512_setzero_pd();

@@ -9,6 +9,7 @@ namespace {
 struct Vec {
   using F = float32x4_t;
   static constexpr int kWidth = 4;
+  static constexpr bool kByteDots = false;
   static constexpr int kTileRows = 6, kTileVecs = 4;  // 24 sums of 32 registers
 
   static F zero() noexcept { return vdupq_n_f32(0); }

@@ -9,6 +9,7 @@ namespace {
 struct Vec {
   using F = float;
   static constexpr int kWidth = 1;
+  static constexpr bool kByteDots = false;
   static constexpr int kTileRows = 4, kTileVecs = 4;  // of the small matrix product: accumulators that fit in registers
 
   static F zero() noexcept { return 0.0f; }
