@@ -1,4 +1,4 @@
-// Tensor-core products of f16 fragments, sums in f32. Device code for sm_80 and later.
+// Tensor-core products of f16 fragments, sums in f32, and what brings their operands. Device code for sm_80 and later.
 //
 // One k-step is 16 columns of 16 rows of A. Lane (g = lane / 4, t = lane % 4) holds of A four pairs of columns: a[0]
 // row g, columns 2t, 2t + 1; a[1] row g + 8, the same; a[2], a[3] the same rows, columns 8 + 2t..; of B the rows 2t, 2t
@@ -31,6 +31,10 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+/// Barrier `id` (1 to 15) of so many threads of a block.
+__device__ __forceinline__ void synchronise(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 __device__ __forceinline__ uint32_t pack(float a, float b) {
   const __half2 h = __floats2half2_rn(a, b);

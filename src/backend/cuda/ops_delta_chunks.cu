@@ -6,14 +6,14 @@
 // k_t) nothing of the other tokens (Yang et al., "Gated Delta Networks", 2024, section 3.3).
 //
 // A first kernel finds, all chunks at once, what does not depend on the state: normed keys and queries, T, and the
-// masked products of keys and queries. A second one walks over the chunks of a sequence with the state in registers: a
-// warp has 16 of its rows (value dimensions), which know nothing of the others.
+// masked products of keys and queries. A second one walks over the chunks of a sequence with the state in registers:
+// two warps share 16 of its rows (value dimensions), which know nothing of the others, by columns.
 //
 // Products are those of f32 but for the last bit: every operand is two halves, high + low (22 bits), and a product
 // three of the tensor cores'. Keys, queries and triangles are at most 1 and have a fixed scale; rows of the state and
 // of d are scaled by a power of two that their largest value decides. Sums of a chunk begin at zero and are added to
 // the state by ordinary arithmetic: the tensor cores cut off what does not fit, always towards zero.
-#include "backend/cuda/delta_gates.h"
+#include "backend/cuda/delta_open.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/mma_f16.h"
 #include "backend/cuda/ops.h"
@@ -21,241 +21,24 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kChunk = 32, kThreads = 128;
-
-/// Index of (row, column) of a matrix of halves whose pieces of 8 are swapped about so that 8 rows of a column of
-/// pieces lie in different banks.
-template <int kCols>
-__device__ constexpr int place(int row, int col) {
-  static_assert(kCols % 32 == 0);
-  const int swap = kCols >= 64 ? row % 8 : row / 2 % 4;
-  return row * kCols + ((col / 8) ^ swap) * 8 + col % 8;
-}
-
-/// What the first kernel finds for a chunk, as the second has it in shared memory: matrices are high and low halves.
-/// kWidth: columns of a row, zeros behind the head.
-template <int kWidth>
-struct alignas(16) ChunkOfKeys {  // one a key head
-  __half keys[2][kChunk * kWidth], queries[2][kChunk * kWidth];
-};
-struct alignas(16) ChunkOfHead {           // one a value head
-  __half solve[2][kChunk * kChunk];        // T
-  __half seen[2][kChunk * kChunk];         // G_t/G_s (k_s q_t) / sqrt(dim), s <= t
-  float beta[kChunk], beta_grown[kChunk];  // b_t, b_t G_t
-  float read[kChunk];                      // G_t / sqrt(dim)
-  float left[kChunk];                      // G_last / G_t
-  float grown[4];                          // G_last
-};
-
-/// Chunks of all sequences have slots in order, some of which stay empty.
-__host__ __device__ constexpr int64_t most_slots(int64_t rows, int64_t n_seqs) {
-  return rows / kChunk + n_seqs;
-}
-
-struct ChunkArgs {
-  DeltaArgs delta;
-  DeviceStep step;
-  int32_t n_seqs;
-  StateView state;
-  std::byte *keys, *heads;  // ChunkOfKeys [slots][k_heads], ChunkOfHead [slots][v_heads]
-  float* out;
-};
-
-/// Shared memory of the first kernel.
-template <int kWidth>
-struct ChunkStage {
-  static constexpr int kRow = kWidth + 4;  // rows in different banks
-  union {
-    float rows[2][kChunk][kRow];                        // keys, queries
-    float triangle[kThreads / 32][kChunk][kChunk + 4];  // of a warp's head: column by column
-  };
-  float products[2][kChunk][kChunk + 1];  // [t][s]: k_t k_s, q_t k_s
-};
-
-/// Of the second: kRows rows of a head a block.
+/// The second kernel: kRows rows of a head a block.
 template <int kWidth>
 struct Walk {
-  static constexpr int kWarps = kWidth < 64 ? kWidth / 16 : 4, kBlock = 32 * kWarps, kRows = 16 * kWarps;
+  static constexpr int kParts = 2, kColumns = kWidth / kParts;  // of a row of the state, for as many warps
+  static constexpr int kWarps = kWidth < 64 ? kWidth / 16 : 4, kBlock = 32 * kWarps * kParts, kRows = 16 * kWarps;
   struct Stage {
     ChunkOfKeys<kWidth> keys;
     ChunkOfHead head;
     float values[kChunk][kRows + 4];
   };
-  static constexpr size_t kShared = 2 * sizeof(Stage);
-  using State = float[kWidth / 8][4];  // tiles of 16 rows and 8 columns, as sums
+  struct Exchange {  // between the parts
+    float4 of[kWarps * kParts][3 * kChunk / 16][32];
+  };
+  static constexpr size_t kShared = 2 * sizeof(Stage) + sizeof(Exchange);
+  using State = float[kColumns / 8][4];  // tiles of 16 rows and 8 columns, as sums
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-
-constexpr float kFixedScale = 64;  // of what is at most 1: its low half stays a normal number
-
-/// The first slot of sequence s: those before it have rows for at most as many, the last of each rounded up.
-__device__ int first_slot(const SeqRows& seq, int s) {
-  return seq.first_row / kChunk + s;
-}
-
-// ---- Before the state ----
-
-struct Halves {
-  __half high, low;
-};
-__device__ Halves halves_of(float x) {
-  const __half high = __float2half_rn(x);
-  return {high, __float2half_rn(x - __half2float(high))};
-}
-
-/// Rows of a chunk: `rows` from row `first` of the Step on.
-struct Chunk {
-  int64_t first;
-  int rows;  // none in an empty slot
-};
-__device__ Chunk find_chunk(const ChunkArgs& a, int slot) {
-  int begun = 0;  // sequences that begin at this slot or before
-  for (int s = static_cast<int>(threadIdx.x % 32); s < a.n_seqs; s += 32)
-    begun += first_slot(a.step.seqs[s], s) <= slot ? 1 : 0;
-  const int s = __reduce_add_sync(~0u, begun) - 1;
-  const SeqRows seq = a.step.seqs[s];
-  const int before = (slot - first_slot(seq, s)) * kChunk;
-  return {static_cast<int64_t>(seq.first_row) + before, max(0, min(kChunk, seq.n_rows - before))};
-}
-
-/// Keys and queries of the chunk, normed where asked for, into the stage and, as halves, to where the second kernel
-/// finds them.
-template <int kWidth>
-__device__ void load_rows(const DeltaArgs& a, const Chunk& chunk, int head, ChunkStage<kWidth>& stage,
-                          ChunkOfKeys<kWidth>& to) {
-  constexpr int kWarps = kThreads / 32, kRows = kChunk / kWarps;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, col = 4 * lane, dim = static_cast<int>(a.head_dim);
-  float4 x[2][kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const int t = warp + kWarps * i;
-    const bool exists = t < chunk.rows && col < dim;
-    const int64_t at = static_cast<int64_t>(head) * dim + col, row = chunk.first + t;
-    x[0][i] = exists ? *reinterpret_cast<const float4*>(a.k + row * a.k_stride + at) : float4{0, 0, 0, 0};
-    x[1][i] = exists ? *reinterpret_cast<const float4*>(a.q + row * a.q_stride + at) : float4{0, 0, 0, 0};
-  }
-#pragma unroll
-  for (int which = 0; which < 2; ++which) {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int t = warp + kWarps * i;
-      float4 v = x[which][i];
-      float sum = (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
-      for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-      const float factor = a.normalise ? 1.0f / fmaxf(sqrtf(sum), a.eps) : 1.0f;
-      v = {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
-      if (col >= kWidth) continue;
-      *reinterpret_cast<float4*>(&stage.rows[which][t][col]) = v;
-      const Halves h[4] = {halves_of(v.x * kFixedScale), halves_of(v.y * kFixedScale), halves_of(v.z * kFixedScale),
-                           halves_of(v.w * kFixedScale)};
-      auto& planes = which == 0 ? to.keys : to.queries;
-      const __half high[4] = {h[0].high, h[1].high, h[2].high, h[3].high};
-      const __half low[4] = {h[0].low, h[1].low, h[2].low, h[3].low};
-      *reinterpret_cast<uint2*>(&planes[0][place<kWidth>(t, col)]) = reinterpret_cast<const uint2&>(high);
-      *reinterpret_cast<uint2*>(&planes[1][place<kWidth>(t, col)]) = reinterpret_cast<const uint2&>(low);
-    }
-  }
-}
-
-/// Products of keys (first half of the threads) and of queries with keys: 4 x 4 a thread.
-template <int kWidth>
-__device__ void multiply_rows(ChunkStage<kWidth>& stage) {
-  const int which = threadIdx.x / 64, x = threadIdx.x % 8, y = threadIdx.x / 8 % 8;
-  float sums[4][4] = {};
-#pragma unroll 4
-  for (int c = 0; c < kWidth; c += 4) {
-    float4 left[4], right[4];
-    for (int i = 0; i < 4; ++i) left[i] = *reinterpret_cast<const float4*>(&stage.rows[which][y + 8 * i][c]);
-    for (int j = 0; j < 4; ++j) right[j] = *reinterpret_cast<const float4*>(&stage.rows[0][x + 8 * j][c]);
-    for (int i = 0; i < 4; ++i) {
-      for (int j = 0; j < 4; ++j) {
-        sums[i][j] += left[i].x * right[j].x;
-        sums[i][j] += left[i].y * right[j].y;
-        sums[i][j] += left[i].z * right[j].z;
-        sums[i][j] += left[i].w * right[j].w;
-      }
-    }
-  }
-  for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 4; ++j) stage.products[which][y + 8 * i][x + 8 * j] = sums[i][j];
-  }
-}
-
-__device__ void put(__half (&planes)[2][kChunk * kChunk], int row, int col, float x) {
-  const Halves h = halves_of(x * kFixedScale);
-  planes[0][place<kChunk>(row, col)] = h.high;
-  planes[1][place<kChunk>(row, col)] = h.low;
-}
-
-/// What a value head needs, by one warp; lane s has column s of the triangles.
-template <int kWidth>
-__device__ void solve_head(const DeltaArgs& a, const Chunk& chunk, int head, ChunkStage<kWidth>& stage,
-                           ChunkOfHead& to) {
-  const int lane = threadIdx.x % 32;
-  auto& triangle = stage.triangle[threadIdx.x / 32];
-  DeltaGates gates{0, 0};  // behind the last token nothing decays and nothing is added
-  if (lane < chunk.rows) gates = delta_gates(a, chunk.first + lane, head);
-  // Logarithms of G reach -1000 where their differences must be good to 1e-7.
-  double grown = gates.log_decay;
-  for (int below = 1; below < 32; below *= 2) {
-    const double other = __shfl_up_sync(~0u, grown, below);
-    if (lane >= below) grown += other;
-  }
-  const double last = __shfl_sync(~0u, grown, 31);
-  const float inverse_root = 1.0f / sqrtf(static_cast<float>(a.head_dim)), g = expf(static_cast<float>(grown));
-  to.beta[lane] = gates.beta;
-  to.beta_grown[lane] = gates.beta * g;
-  to.read[lane] = g * inverse_root;
-  to.left[lane] = expf(static_cast<float>(last - grown));
-  if (lane == 31) to.grown[0] = g;
-#pragma unroll 8
-  for (int t = 0; t < kChunk; ++t) {
-    const float ratio = expf(static_cast<float>(__shfl_sync(~0u, grown, t) - grown));
-    const float beta = __shfl_sync(~0u, gates.beta, t);
-    put(to.seen, t, lane, t >= lane ? ratio * stage.products[1][t][lane] * inverse_root : 0.0f);
-    triangle[lane][t] = t > lane ? beta * ratio * stage.products[0][t][lane] : 0.0f;
-  }
-  __syncwarp();
-  float column[kChunk];  // of T
-#pragma unroll
-  for (int t = 0; t < kChunk; ++t) column[t] = t == lane ? 1.0f : 0.0f;
-#pragma unroll
-  for (int s = 0; s < kChunk; ++s) {
-#pragma unroll
-    for (int t = s / 4 * 4; t < kChunk; t += 4) {
-      const float4 of_s = *reinterpret_cast<const float4*>(&triangle[s][t]);  // zeros up to s
-      const float solved = column[s];
-      column[t] -= of_s.x * solved;
-      column[t + 1] -= of_s.y * solved;
-      column[t + 2] -= of_s.z * solved;
-      column[t + 3] -= of_s.w * solved;
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < kChunk; ++t) put(to.solve, t, lane, column[t]);
-  __syncwarp();  // the triangle may be written again
-}
-
-/// Blocks: x: slot, y: key head.
-template <int kWidth>
-__device__ void open_chunk(const ChunkArgs& a) {
-  __shared__ ChunkStage<kWidth> stage;
-  const int slot = blockIdx.x, key_head = blockIdx.y;
-  const Chunk chunk = find_chunk(a, slot);
-  if (chunk.rows == 0) return;
-  auto* const keys = reinterpret_cast<ChunkOfKeys<kWidth>*>(a.keys) + static_cast<int64_t>(slot) * a.delta.k_heads;
-  auto* const heads = reinterpret_cast<ChunkOfHead*>(a.heads) + static_cast<int64_t>(slot) * a.delta.v_heads;
-  load_rows(a.delta, chunk, key_head, stage, keys[key_head]);
-  __syncthreads();
-  multiply_rows(stage);
-  __syncthreads();  // triangles take the place of the rows
-  for (int head = key_head + static_cast<int>(threadIdx.x / 32) * a.delta.k_heads; head < a.delta.v_heads;
-       head += kThreads / 32 * a.delta.k_heads)
-    solve_head(a.delta, chunk, head, stage, heads[head]);
-}
-
-// ---- With the state ----
 
 /// A power of two that brings a row's largest value to [2^13, 2^14), and what undoes it and the fixed scale.
 struct Scale {
@@ -316,15 +99,16 @@ __device__ void multiply_tiles(float (&sums)[kTiles][4], const Operand& a, const
 
 constexpr int kTiles = kChunk / 8;  // of tokens
 
-/// Tokens are the columns of the other operand: columns 16 step.. of 8 of them a tile, of a matrix with a row a token.
-template <int kCols>
-__device__ void load_tokens(uint32_t (&b)[kTiles][4], const __half (&planes)[2][kChunk * kCols], int step,
-                            int from = 0) {
+/// Tokens are the columns of the other operand: columns 16 step.. of 8 of them a tile, from tile `first` on, of a
+/// matrix with a row a token.
+template <int kCols, int kCount>
+__device__ void load_tokens(uint32_t (&b)[kCount][4], const __half (&planes)[2][kChunk * kCols], int step,
+                            int first = 0, int from = 0) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
+  for (int i = 0; i < kCount; ++i) {
     if (i >= from)
-      load_matrices(b[i], planes[lane / 16] + place<kCols>(8 * i + lane % 8, 16 * step + lane / 8 % 2 * 8));
+      load_matrices(b[i], planes[lane / 16] + place<kCols>(8 * (first + i) + lane % 8, 16 * step + lane / 8 % 2 * 8));
   }
 }
 
@@ -350,36 +134,104 @@ __device__ void load_stage(typename Walk<kWidth>::Stage& stage, const ChunkArgs&
   copy_async_commit();
 }
 
-/// What a chunk does to the 16 rows of a warp's state, and what it reads of them: out[i][2 * half + e] for row g + 8 *
-/// half and token 8 * i + 2 * (lane % 4) + e.
+__device__ float4 vector_of(const float (&tile)[4]) {
+  return {tile[0], tile[1], tile[2], tile[3]};
+}
+__device__ void add(float (&sum)[4], const float4& x) {
+  sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w;
+}
+
+/// Adds to d what the other part has of it, and puts into `out` both parts' sums of this part's half of `read`.
 template <int kWidth>
-__device__ void walk_chunk(const typename Walk<kWidth>::Stage& stage, typename Walk<kWidth>::State& state,
-                           float (&out)[kTiles][4]) {
-  const int lane = threadIdx.x % 32, row = static_cast<int>(threadIdx.x / 32) * 16 + lane / 4;
+__device__ void exchange_parts(typename Walk<kWidth>::Exchange& exchange, float (&d)[kTiles][4],
+                               const float (&read)[kTiles][4], float (&out)[kTiles / 2][4]) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % 2;
+  auto &mine = exchange.of[warp], &other = exchange.of[warp ^ 1];
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) mine[i][lane] = vector_of(d[i]);
+#pragma unroll
+  for (int i = 0; i < kTiles / 2; ++i) {
+    mine[kTiles + i][lane] = part == 0 ? vector_of(read[kTiles / 2 + i]) : vector_of(read[i]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) out[i][e] = part == 0 ? read[i][e] : read[kTiles / 2 + i][e];
+  }
+  synchronise(1 + warp / 2, 64);
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) add(d[i], other[i][lane]);
+#pragma unroll
+  for (int i = 0; i < kTiles / 2; ++i) add(out[i], other[kTiles + i][lane]);
+}
+
+/// Keys times d (scaled so) are added to the warp's part of the state, which decays.
+template <int kWidth>
+__device__ void add_to_state(const typename Walk<kWidth>::Stage& stage, const float (&d)[kTiles][4],
+                             const Scale (&scales)[2], typename Walk<kWidth>::State& state) {
+  constexpr int kColumns = Walk<kWidth>::kColumns, kTogether = kColumns / 8 < kTiles ? kColumns / 8 : kTiles;
+  const int lane = threadIdx.x % 32, first_col = threadIdx.x / 32 % 2 * kColumns;
+  Operand a[kChunk / 16];
+#pragma unroll
+  for (int step = 0; step < kChunk / 16; ++step) a[step] = operand_of(d[2 * step], d[2 * step + 1], scales);
+#pragma unroll
+  for (int first = 0; first < kColumns / 8; first += kTogether) {
+    float sums[kTogether][4] = {};
+    uint32_t b[kTogether][4];
+#pragma unroll
+    for (int step = 0; step < kChunk / 16; ++step) {
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i)
+        load_matrices_transposed(
+            b[i], stage.keys.keys[lane / 16] + place<kWidth>(16 * step + lane % 16, first_col + 8 * (first + i)));
+      multiply_tiles(sums, a[step], b);
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        state[first + i][e] = state[first + i][e] * stage.head.grown[0] + sums[i][e] * scales[e / 2].back;
+    }
+  }
+}
+
+/// What a chunk does to the columns of 16 rows of the state that a warp has, and what it reads of the rows, for half of
+/// the tokens: out[i][2 * half + e] for row g + 8 * half and token 8 * (2 * part + i) + 2 * (lane % 4) + e.
+template <int kWidth>
+__device__ void walk_chunk(const typename Walk<kWidth>::Stage& stage, typename Walk<kWidth>::Exchange& exchange,
+                           typename Walk<kWidth>::State& state, float (&out)[kTiles / 2][4]) {
+  using W = Walk<kWidth>;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % 2, row = warp / 2 * 16 + lane / 4;
   const ChunkOfHead& head = stage.head;
   const auto token = [&](int i, int e) { return 8 * i + lane % 4 * 2 + e % 2; };
-  float d[kTiles][4] = {}, seen[kTiles][4] = {};
+  float d[kTiles][4] = {}, read[kTiles][4] = {};
   uint32_t b[kTiles][4];
   Scale scales[2];
 
   scales_of(state, scales);
-  for (auto& tile : out) tile[0] = tile[1] = tile[2] = tile[3] = 0;
 #pragma unroll
-  for (int step = 0; step < kWidth / 16; ++step) {
+  for (int step = 0; step < W::kColumns / 16; ++step) {
     const Operand a = operand_of(state[2 * step], state[2 * step + 1], scales);
-    load_tokens<kWidth>(b, stage.keys.keys, step);
+    load_tokens<kWidth>(b, stage.keys.keys, part * (W::kColumns / 16) + step);
     multiply_tiles(d, a, b);
-    load_tokens<kWidth>(b, stage.keys.queries, step);
-    multiply_tiles(out, a, b);
+    load_tokens<kWidth>(b, stage.keys.queries, part * (W::kColumns / 16) + step);
+    multiply_tiles(read, a, b);
   }
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[i][e] *= scales[e / 2].back, read[i][e] *= scales[e / 2].back;
+  }
+  exchange_parts<kWidth>(exchange, d, read, out);
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int t = token(i, e);
-      d[i][e] = head.beta[t] * stage.values[t][row + e / 2 * 8] - head.beta_grown[t] * (d[i][e] * scales[e / 2].back);
-      out[i][e] = out[i][e] * scales[e / 2].back * head.read[t];
+      d[i][e] = head.beta[t] * stage.values[t][row + e / 2 * 8] - head.beta_grown[t] * d[i][e];
     }
+  }
+#pragma unroll
+  for (int i = 0; i < kTiles / 2; ++i) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) out[i][e] *= head.read[token(kTiles / 2 * part + i, e)];
   }
 
   // d = T r: token t needs tokens up to t alone.
@@ -388,7 +240,7 @@ __device__ void walk_chunk(const typename Walk<kWidth>::Stage& stage, typename W
 #pragma unroll
   for (int step = 0; step < kChunk / 16; ++step) {
     const Operand a = operand_of(d[2 * step], d[2 * step + 1], scales);
-    load_tokens<kChunk>(b, head.solve, step, 2 * step);
+    load_tokens<kChunk>(b, head.solve, step, 0, 2 * step);
     multiply_tiles(sums, a, b, 2 * step);
   }
 #pragma unroll
@@ -398,43 +250,26 @@ __device__ void walk_chunk(const typename Walk<kWidth>::Stage& stage, typename W
   }
 
   scales_of(d, scales);
+  float seen[kTiles / 2][4] = {};
 #pragma unroll
   for (int step = 0; step < kChunk / 16; ++step) {
+    if (step > part) break;
     const Operand a = operand_of(d[2 * step], d[2 * step + 1], scales);
-    load_tokens<kChunk>(b, head.seen, step, 2 * step);
-    multiply_tiles(seen, a, b, 2 * step);
+    uint32_t c[kTiles / 2][4];
+    load_tokens<kChunk>(c, head.seen, step, kTiles / 2 * part);
+    multiply_tiles(seen, a, c);
+  }
+#pragma unroll
+  for (int i = 0; i < kTiles / 2; ++i) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) out[i][e] += seen[i][e] * scales[e / 2].back;
   }
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      out[i][e] += seen[i][e] * scales[e / 2].back;
-      d[i][e] *= head.left[token(i, e)];
-    }
+    for (int e = 0; e < 4; ++e) d[i][e] *= head.left[token(i, e)];
   }
-
-  Operand added[kChunk / 16];
-#pragma unroll
-  for (int step = 0; step < kChunk / 16; ++step) added[step] = operand_of(d[2 * step], d[2 * step + 1], scales);
-#pragma unroll
-  for (int first = 0; first < kWidth / 8; first += kTiles) {
-#pragma unroll
-    for (auto& tile : sums) tile[0] = tile[1] = tile[2] = tile[3] = 0;
-#pragma unroll
-    for (int step = 0; step < kChunk / 16; ++step) {
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i)
-        load_matrices_transposed(b[i],
-                                 stage.keys.keys[lane / 16] + place<kWidth>(16 * step + lane % 16, 8 * (first + i)));
-      multiply_tiles(sums, added[step], b);
-    }
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        state[first + i][e] = state[first + i][e] * head.grown[0] + sums[i][e] * scales[e / 2].back;
-    }
-  }
+  add_to_state<kWidth>(stage, d, scales, state);
 }
 
 /// Blocks: x: rows of a head, y: value head, z: sequence.
@@ -445,14 +280,16 @@ __device__ void walk_chunks(const ChunkArgs& a) {
   auto* const stages = reinterpret_cast<typename W::Stage*>(shared);
   const SeqRows seq = a.step.seqs[blockIdx.z];
   const int head = blockIdx.y, dim = static_cast<int>(a.delta.head_dim), lane = threadIdx.x % 32;
-  const int row = static_cast<int>(blockIdx.x * W::kRows + threadIdx.x / 32 * 16) + lane / 4;
+  auto& exchange = *reinterpret_cast<typename W::Exchange*>(stages + 2);
+  const int warp = threadIdx.x / 32, part = warp % 2;
+  const int row = static_cast<int>(blockIdx.x * W::kRows) + warp / 2 * 16 + lane / 4;
   typename W::State state;
   const auto each_pair = [&](const auto& act) {  // of columns of the state that exist
 #pragma unroll
-    for (int i = 0; i < kWidth / 8; ++i) {
+    for (int i = 0; i < W::kColumns / 8; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int r = row + 8 * half, col = 8 * i + lane % 4 * 2;
+        const int r = row + 8 * half, col = part * W::kColumns + 8 * i + lane % 4 * 2;
         if (r < dim && col < dim)
           act(state[i][2 * half], state[i][2 * half + 1], (static_cast<int64_t>(head) * dim + r) * dim + col);
       }
@@ -476,14 +313,14 @@ __device__ void walk_chunks(const ChunkArgs& a) {
     copy_async_wait<0>();
     __syncthreads();  // the stage has arrived, and the one before it has been used
     if (c + 1 < chunks) load_stage<kWidth>(stages[(c + 1) % 2], a, slot + c + 1, chunk(c + 1));
-    float out[kTiles][4];
-    walk_chunk<kWidth>(stages[c % 2], state, out);
+    float out[kTiles / 2][4];
+    walk_chunk<kWidth>(stages[c % 2], exchange, state, out);
     const Chunk now = chunk(c);
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
+    for (int i = 0; i < kTiles / 2; ++i) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int t = 8 * i + lane % 4 * 2 + e % 2, r = row + e / 2 * 8;
+        const int t = 8 * (kTiles / 2 * part + i) + lane % 4 * 2 + e % 2, r = row + e / 2 * 8;
         if (t < now.rows && r < dim) a.out[((now.first + t) * a.delta.v_heads + head) * dim + r] = out[i][e];
       }
     }
@@ -495,7 +332,7 @@ __device__ void walk_chunks(const ChunkArgs& a) {
 #endif
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) open_chunks_kernel(const __grid_constant__ ChunkArgs a) {
+__global__ void __launch_bounds__(kOpenThreads) open_chunks_kernel(const __grid_constant__ ChunkArgs a) {
   begin_kernel();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   open_chunk<kWidth>(a);
@@ -503,7 +340,7 @@ __global__ void __launch_bounds__(kThreads) open_chunks_kernel(const __grid_cons
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) walk_chunks_kernel(const __grid_constant__ ChunkArgs a) {
+__global__ void __launch_bounds__(Walk<kWidth>::kBlock) walk_chunks_kernel(const __grid_constant__ ChunkArgs a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   let_next_kernel_start();
   walk_chunks<kWidth>(a);
@@ -526,7 +363,9 @@ auto with_width(const DeltaArgs& a, const Act& act) {
 }  // namespace
 
 bool delta_chunks_supports(const DeltaArgs& args, int compute_capability) {
-  return compute_capability >= 80 && args.head_dim <= 128;
+  const auto most = static_cast<size_t>(most_shared_memory());
+  const bool fits = with_width(args, [=]<int kWidth>() { return Walk<kWidth>::kShared <= most; });
+  return compute_capability >= 80 && args.head_dim <= 128 && fits;
 }
 
 int64_t delta_chunks_bytes(const DeltaArgs& args, int64_t rows, int64_t n_seqs) {
@@ -545,7 +384,7 @@ void delta_chunks(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step,
     const ChunkArgs a{
         args, step, static_cast<int32_t>(n_seqs), state, scratch, scratch + bytes_of_keys<kWidth>(args, slots), out};
     launch("delta_open", open_chunks_kernel<kWidth>,
-           dim3(static_cast<unsigned>(slots), static_cast<unsigned>(args.k_heads)), kThreads, 0, s, a);
+           dim3(static_cast<unsigned>(slots), static_cast<unsigned>(args.k_heads)), kOpenThreads, 0, s, a);
     static const cudaError_t raised = cudaFuncSetAttribute(
         walk_chunks_kernel<kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(W::kShared));
     check_launch(raised, "delta_walk");
