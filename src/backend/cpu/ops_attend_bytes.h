@@ -3,8 +3,8 @@
 //
 // Queries and keys are rounded to 7 bits and a sign with a scale a vector, both in the basis of the normalised
 // Walsh-Hadamard transform (as keys of q4_0, ops_kv.h), where no dim takes the whole range; weights to 8 bits of the
-// largest in the page, values to 7 and a sign with a scale a channel and page. docs/performance.md, "Depth", has what it costs
-// and what else was tried: bf16, other scales, keys less their mean.
+// largest in the page, values to 7 and a sign with a scale a channel and page. docs/performance.md, "Depth", has what
+// it costs and what else was tried: bf16, other scales, keys less their mean.
 #pragma once
 #include "backend/cpu/ops.h"
 #include "backend/cpu/ops_kv.h"
