@@ -147,7 +147,7 @@ template <typename V, int kRows>
   }
 }
 
-/// Calls f(row, count) with counts of kRows as template arguments, then of what is left.
+/// Calls f<kRows>(row) for kRows rows at a time, then once for what is left.
 template <int kRows, typename F>
 void row_tiles(int64_t rows, F f, int64_t row = 0) noexcept {
   for (; row + kRows <= rows; row += kRows) f.template operator()<kRows>(row);
@@ -200,14 +200,14 @@ void add_rows(const uint8_t* weights, const float* shares, const int8_t* values,
     for (int r = 0; r < kRows; ++r) sum[r][v] = V::zero_int();
   }
   byte_product<V, kRows>(weights, kPage, values, 4 * dim, sum);
-  typename V::F scale[4];
-  for (int v = 0; v < 4; ++v) scale[v] = V::load(scales + v * V::kWidth);
+  typename V::F of_channel[4];
+  for (int v = 0; v < 4; ++v) of_channel[v] = V::load(scales + v * V::kWidth);
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
     const auto share = V::set(shares[r]);
     for (int v = 0; v < 4; ++v) {
       float* at = to + r * dim + v * V::kWidth;
-      V::store(at, V::fma(V::mul(V::to_float(sum[r][v]), scale[v]), share, V::load(at)));
+      V::store(at, V::fma(V::mul(V::to_float(sum[r][v]), of_channel[v]), share, V::load(at)));
     }
   }
 }
@@ -235,7 +235,7 @@ typename V::F weigh_bytes(const float* s, float scale, float top, uint8_t* weigh
 template <typename V>
 void attend_block(const ByteBlock& block, const BytePage& pages) noexcept {
   static_assert(4 * V::kWidth == kPage);
-  const ByteBlock b = block;
+  const ByteBlock b = block;  // copies: what is stored cannot be them
   const BytePage page = pages;
   alignas(64) float s[ByteBlock::kMost * kPage], tops[32], shares[32] = {};
   alignas(64) uint8_t weights[ByteBlock::kMost * kPage];
