@@ -72,7 +72,7 @@ class CudaChain : public test::OnGpu, public testing::WithParamInterface<TensorT
       link.source.x = floats(glu_);
     }
     prepare(stream_->get(), link.source, 1, link.rotation, link.to);
-    multiply(stream_->get(), {link.products.data(), link.n_products}, link.to, 1);
+    multiply(stream_->get(), {link.products.data(), link.n_products}, link.to, 1, workspace_.data());
   }
   std::vector<std::vector<float>> results() {
     stream_->wait();
@@ -89,7 +89,7 @@ class CudaChain : public test::OnGpu, public testing::WithParamInterface<TensorT
   std::mt19937 random_{5};
   std::unique_ptr<Stream> stream_;
   std::vector<Weight> weights_;
-  DeviceMemory x_, norm_, plain_, glu_;
+  DeviceMemory workspace_ = new_workspace(), x_, norm_, plain_, glu_;
   std::vector<DeviceMemory> out_, rounded_;
   Activation rule_{};
 };
@@ -100,11 +100,8 @@ TEST_P(CudaChain, GivesTheBitsOfItsProductsOneByOne) {
   const auto expected = results();
   Chain chain;
   for (size_t i = 0; i < all.size(); ++i) ASSERT_TRUE(chain.add(all[i])) << "link " << i;
-  DeviceMemory workspace(Chain::kWorkspaceBytes);
-  check(cudaMemset(workspace.data(), 0, workspace.size()), "clearing");
-  check(cudaDeviceSynchronize(), "clearing");
   for (int time = 0; time < 50; ++time) {
-    chain.launch(stream_->get(), workspace.data());
+    chain.launch(stream_->get(), workspace_.data());
     const auto got = results();
     for (size_t i = 0; i < got.size(); ++i) {
       for (size_t k = 0; k < got[i].size(); ++k)

@@ -37,6 +37,14 @@ inline DeviceMemory poisoned(size_t n) {
   return m;
 }
 
+/// What products over a stream are given.
+inline DeviceMemory new_workspace() {
+  DeviceMemory m(workspace_bytes());
+  check(cudaMemset(m.data(), 0, m.size()), "a workspace");
+  check(cudaDeviceSynchronize(), "a workspace");
+  return m;
+}
+
 /// A weight on the GPU and as floats on the host.
 struct Weight {
   MatrixShape shape;

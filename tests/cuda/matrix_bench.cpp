@@ -114,6 +114,8 @@ void run_row(const char* name, cudaStream_t stream, TensorType type, const std::
     DeviceMemory x(static_cast<size_t>(rows * widest) * 4), out(static_cast<size_t>(rows * longest) * 4 * 2);
     fill_random(x);
     DeviceMemory room(prepared_bytes(rule, widest, rows) + (1 << 20));
+    DeviceMemory workspace(workspace_bytes());
+    check(cudaMemset(workspace.data(), 0, workspace.size()), "a workspace");
     const auto prepare_step = [&](const Step& s) {
       const Prepared p{.rule = rule, .cols = s.cols, .capacity = rows, .data = room.data()};
       prepare(stream, reinterpret_cast<const float*>(x.data()), rows, {.block = s.rotation}, p);
@@ -123,7 +125,7 @@ void run_row(const char* name, cudaStream_t stream, TensorType type, const std::
       std::vector<Product> products;
       for (const DeviceMatrix& m : w.steps[i])
         products.push_back({.w = &m, .out = reinterpret_cast<float*>(out.data())});
-      multiply(stream, products, p, rows);
+      multiply(stream, products, p, rows, workspace.data());
     };
     const double all = seconds(stream, [&] {
       for (size_t i = 0; i < w.steps.size(); ++i) multiply_step(i, prepare_step(steps[i % steps.size()]));

@@ -27,9 +27,13 @@ class CudaMatrix : public testing::Test {
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here: nothing was tested";
     stream = std::make_unique<Stream>();
     uploader = std::make_unique<Uploader>(stream->get());
+    workspace = new_workspace();
   }
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Uploader> uploader;
+
+ public:
+  DeviceMemory workspace;
 };
 
 struct Expected {
@@ -82,7 +86,6 @@ std::vector<Activation> rules_of(const quant::Format& f) {
 
 void check_product(CudaMatrix& test, Stream& stream, const Weight& w, Activation rule, int64_t acts,
                    std::mt19937& random) {
-  (void)test;
   const std::vector<float> x = random_rows(acts, w.shape.cols, random);
   const std::vector<double> y = rounded(rule, x, w.shape.cols);
   const DeviceMemory dx = to_device(x);
@@ -96,7 +99,7 @@ void check_product(CudaMatrix& test, Stream& stream, const Weight& w, Activation
   prepare(stream.get(), floats(dx), acts, {}, prepared);
   const Product products[] = {{.w = &w.matrix, .out = floats(out)},
                               {.w = &w.matrix, .out = floats(second), .scale = 2.0f, .bias = floats(dbias)}};
-  multiply(stream.get(), products, prepared, acts);
+  multiply(stream.get(), products, prepared, acts, test.workspace.data());
   stream.wait();
   const std::vector<float> got = to_host(out, static_cast<size_t>(acts * w.shape.rows)),
                            scaled = to_host(second, got.size());
@@ -135,10 +138,21 @@ TEST_F(CudaMatrix, MultipliesManyRowsOfWideMatrices) {
   for (const TensorType type : {TensorType::PQ2_0, TensorType::PTQ1_0, TensorType::I2_S, TensorType::Q4_K}) {
     std::mt19937 random(7);
     const Weight w = make_weight(*uploader, {.type = type, .cols = 5120, .rows = 200}, test::Codes::kAny, random);
-    for (const int64_t acts : {1, 5, 512}) {
+    for (const int64_t acts : {1, 5, 16, 17, 32, 512}) {
       check_product(*this, *stream, w, quant::find_format(type)->activation, acts, random);
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+/// More groups of rows than any GPU has multiprocessors, of three stages each: blocks take parts of several.
+TEST_F(CudaMatrix, MultipliesGroupsThatBlocksShare) {
+  std::mt19937 random(8);
+  const Weight w = make_weight(*uploader, {.type = TensorType::PQ2_0, .cols = 1408, .rows = 128 * 150 + 40},
+                               test::Codes::kAny, random);
+  for (const int64_t acts : {3, 12, 20}) {
+    check_product(*this, *stream, w, Activation::kI8x128, acts, random);
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -166,7 +180,7 @@ TEST_F(CudaMatrix, AgreesToTheLastInteger) {
       const Prepared prepared{.rule = f.activation, .cols = kCols, .capacity = acts, .data = room.data()};
       prepare(stream->get(), floats(dx), acts, {}, prepared);
       const Product product{.w = &matrix, .out = floats(out)};
-      multiply(stream->get(), {&product, 1}, prepared, acts);
+      multiply(stream->get(), {&product, 1}, prepared, acts, workspace.data());
       stream->wait();
       const std::vector<float> got = to_host(out, static_cast<size_t>(acts * kRows));
       for (int64_t a = 0; a < acts; ++a) {
@@ -283,7 +297,7 @@ TEST_F(CudaMatrix, RotatesBeforeItRounds) {
     const Prepared prepared{.rule = rule, .cols = kCols, .capacity = 2, .data = room.data()};
     prepare(stream->get(), floats(dx), 2, {.block = 1024}, prepared);
     const Product product{.w = &w.matrix, .out = floats(out)};
-    multiply(stream->get(), {&product, 1}, prepared, 2);
+    multiply(stream->get(), {&product, 1}, prepared, 2, workspace.data());
     stream->wait();
     const std::vector<float> got = to_host(out, 40);
     for (int64_t i = 0; i < 40; ++i) {
@@ -298,7 +312,7 @@ TEST_F(CudaMatrix, RepeatsBitForBit) {
   std::mt19937 random(9);
   const Weight w =
       make_weight(*uploader, {.type = TensorType::PQ2_0, .cols = kCols, .rows = kRows}, test::Codes::kAny, random);
-  for (const int64_t acts : {1, 16, 96}) {
+  for (const int64_t acts : {1, 16, 32, 96}) {
     const DeviceMemory dx = to_device(random_rows(acts, kCols, random));
     DeviceMemory room(prepared_bytes(Activation::kI8x128, kCols, acts)),
         out = poisoned(static_cast<size_t>(acts * kRows));
@@ -307,7 +321,7 @@ TEST_F(CudaMatrix, RepeatsBitForBit) {
     const Product product{.w = &w.matrix, .out = floats(out)};
     std::vector<float> first;
     for (int i = 0; i < 50; ++i) {
-      multiply(stream->get(), {&product, 1}, prepared, acts);
+      multiply(stream->get(), {&product, 1}, prepared, acts, workspace.data());
       stream->wait();
       const std::vector<float> got = to_host(out, static_cast<size_t>(acts * kRows));
       if (i == 0) first = got;

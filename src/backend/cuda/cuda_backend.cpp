@@ -32,6 +32,8 @@ class CudaBackend final : public Backend {
     machine_ = std::make_unique<Machine>();
     machine_->gpu = {device_.multiProcessorCount, device_.major * 10 + device_.minor};
     machine_->graphs = options.graphs;
+    machine_->workspace = DeviceMemory(workspace_bytes());
+    check(cudaMemset(machine_->workspace.data(), 0, machine_->workspace.size()), "clearing the workspace of products");
   }
 
   BackendInfo info() const override {

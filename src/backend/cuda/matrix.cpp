@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_experts.h"
 #include "backend/cuda/matrix_kernels.h"
 #include "backend/cuda/matrix_prepare.h"
@@ -83,7 +84,7 @@ Parts parts(const Prepared& p) {
   };
   ActView v;
   v.q_stride = q_stride;
-  v.stride = p.capacity > kMatvecRows ? round_up(p.capacity, int64_t{kActTile}) : p.capacity;
+  v.stride = p.capacity > p.few ? round_up(p.capacity, int64_t{kActTile}) : rows_together(p.capacity);
   const int64_t scale_columns = p.rule == Activation::kI8x32 ? 32 : 128;
   v.q = reinterpret_cast<const int8_t*>(take(v.stride * q_stride));
   v.scales = reinterpret_cast<const float*>(take((v.stride * q_stride / scale_columns + kMostActs) * 4));
@@ -269,7 +270,7 @@ PrepareArgs prepare_args(const Source& source, int64_t rows, const Rotation& rot
     args.stride = v.stride;
     args.multipliers = const_cast<float*>(v.multipliers);
     args.group = v.multipliers ? 0 : static_cast<int>(quant::activation_group(to.rule, to.cols));
-    args.lane_order = rows <= kMatvecRows;
+    args.together = rows <= to.few ? rows_together(rows) : 0;
   }
   return args;
 }
@@ -288,7 +289,14 @@ void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, con
   launch_prepare(stream, args);
 }
 
-void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows) {
+size_t workspace_bytes() {
+  const auto blocks = static_cast<size_t>(multiprocessors());
+  CHECK(blocks * sizeof(unsigned) <= kArrivalBytes, "{} multiprocessors", blocks);
+  return kChainBytes + kArrivalBytes + blocks * 2 * kGroupRows * kGroupMostActs * sizeof(float);
+}
+
+void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows,
+              std::byte* workspace) {
   if (x.rule == Activation::kF32) {
     for (size_t i = 0; i < products.size(); ++i) {
       const MatrixShape& shape = products[i].w->shape;
@@ -301,7 +309,9 @@ void multiply(cudaStream_t stream, std::span<const Product> products, const Prep
   }
   for_each_layout(products, x, [&](const FormatKernels& kernels, ProductArgs& args) {
     args.rows = static_cast<int>(rows);
-    (rows <= kMatvecRows ? kernels.matvec : kernels.gemm)(stream, args);
+    args.x.together = rows_together(rows);
+    args.workspace = workspace + kChainBytes;
+    (rows <= x.few ? kernels.matvec : kernels.gemm)(stream, args);
   });
 }
 
@@ -322,7 +332,7 @@ bool Chain::add(const Link& link) {
   for_each_layout({link.products.data(), link.n_products}, link.to, [&](const FormatKernels& kernels, ProductArgs& p) {
     if (launches++ > 0) return;
     if (!args_->kernels) args_->kernels = &kernels;
-    p.rows = 1;
+    p.rows = p.x.together = 1;
     p.x.multipliers = nullptr;  // a link has that of its row for itself
     c.link[c.links] = {.prepare = prepare_args(link.source, 1, link.rotation, link.to),
                        .product = p,
@@ -348,7 +358,7 @@ size_t routing_bytes(int64_t rows, int64_t used, int64_t experts) {
 }
 
 void group_by_expert(cudaStream_t stream, const Routing& routing) {
-  if (routing.rows * routing.used > kMatvecRows) launch_group(stream, group_args(routing));
+  if (routing.rows * routing.used > kFewRowsOfExperts) launch_group(stream, group_args(routing));
 }
 
 void multiply_experts(cudaStream_t stream, std::span<const Product> products, const Prepared& x, bool x_per_row,
@@ -362,7 +372,9 @@ void multiply_experts(cudaStream_t stream, std::span<const Product> products, co
   }
   for_each_layout(products, x, [&](const FormatKernels& kernels, ProductArgs& args) {
     args.pairs_per_act = static_cast<int>(per_act);
-    if (pairs / per_act <= kMatvecRows) {
+    CHECK(x.few <= kFewRowsOfExperts, "{} rows for experts", x.few);
+    if (pairs / per_act <= x.few) {
+      args.x.together = rows_together(pairs / per_act);
       args.rows = static_cast<int>(pairs);
       args.ids = routing.ids;
       kernels.matvec(stream, args);
@@ -392,7 +404,7 @@ void lookup_rows(cudaStream_t stream, const DeviceMatrix& table, const int32_t* 
 std::string kernel_name(const MatrixShape& shape, Activation rule, int64_t rows) {
   const FormatKernels& k = kernels_of(shape.type);
   const char* const kind = rule == Activation::kF32 ? (k.unit == 0 ? "rows_" : "decode_")
-                           : rows <= kMatvecRows    ? "matvec_"
+                           : rows <= kFewRows       ? "matvec_"
                                                     : "gemm_";
   return kind + std::string(type_info(shape.type).name);
 }

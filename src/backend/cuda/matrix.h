@@ -63,12 +63,16 @@ class Uploader {
   cudaStream_t stream_;
 };
 
+/// Rows that products of few rows take, and where experts read the activations.
+constexpr int64_t kFewRows = 64, kFewRowsOfExperts = 32;
+
 /// Activations rounded by `rule`, shared by every weight with that rule and width. int8 rules: the integers and a scale
 /// a group (kI8Row: the multiplier s); kF32: f32 [rows][cols].
 struct Prepared {
   quant::Activation rule = quant::Activation::kF32;
   int64_t cols = 0;
   int64_t capacity = 0;       // rows there is room for: part of the layout
+  int64_t few = kFewRows;     // up to so many rows are laid out for products of few rows
   std::byte* data = nullptr;  // prepared_bytes(rule, cols, capacity)
 };
 size_t prepared_bytes(quant::Activation rule, int64_t cols, int64_t capacity);
@@ -97,9 +101,13 @@ struct Product {
   const float* add = nullptr;   // as out, or none; may be out
 };
 constexpr size_t kMaxProducts = 4;
+/// Device memory in which the blocks of a launch meet: zero before the first launch that is given it, and given only to
+/// launches of one stream.
+size_t workspace_bytes();
 /// Up to kMaxProducts products over the same activations; neighbours of one format share a launch. Weights have
-/// x.cols columns; rows is what x was prepared with.
-void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows);
+/// x.cols columns; rows is what x was prepared with; workspace has workspace_bytes().
+void multiply(cudaStream_t stream, std::span<const Product> products, const Prepared& x, int64_t rows,
+              std::byte* workspace);
 
 /// Products of one row and what computes their activations: to = rule(rotate(source)), products over that. With
 /// `glu_gate` the source's x is glu(glu_gate, x).
@@ -113,18 +121,15 @@ struct Link {
   size_t n_products = 0;
 };
 /// Links behind each other in one launch. What a link reads must not be what it writes; `to` and the result of a glu
-/// are not written for others. Every launch with the same workspace has ended before the next begins, and no other
-/// chain may run on the GPU at that time.
+/// are not written for others. No other chain may run on the GPU at that time.
 class Chain {
  public:
-  static constexpr size_t kWorkspaceBytes = 256;
-
   Chain();
   ~Chain();
   /// False when `link` cannot be part of this launch: another format, too many columns, no room. Addresses may be
   /// missing where only that is asked.
   bool add(const Link& link);
-  /// `workspace`: kWorkspaceBytes of device memory, zero before the first launch.
+  /// `workspace`: as for multiply.
   void launch(cudaStream_t stream, std::byte* workspace) const;
 
  private:
@@ -142,7 +147,8 @@ size_t routing_bytes(int64_t rows, int64_t used, int64_t experts);
 /// Groups the pairs by expert (rows beyond a decode step are multiplied expert by expert). Once per ids; every
 /// multiply_experts over them follows it on the same stream.
 void group_by_expert(cudaStream_t stream, const Routing& routing);
-/// out[p * w.rows + i] = (W[ids[p]] x)[i] * scale, without bias. x has one row a pair, or, when `x_per_row`, one a row.
+/// out[p * w.rows + i] = (W[ids[p]] x)[i] * scale, without bias. x.few is at most kFewRowsOfExperts. x has one row a
+/// pair, or, when `x_per_row`, one a row.
 void multiply_experts(cudaStream_t stream, std::span<const Product> products, const Prepared& x, bool x_per_row,
                       const Routing& routing);
 

@@ -24,7 +24,7 @@ constexpr int kMostColumns = kMostSpans * kSpan;
 /// The stages of a warp through all links, in order.
 template <typename L>
 struct ChainCursor {
-  using S = Stages<L, 1>;
+  using S = Stages<L>;
   const ChainArgs& c;
   int link = -1, left = 0, stage = 0, tile = 0, stages = 0, units = 0, warp;
   const uint8_t* from = nullptr;
@@ -230,7 +230,7 @@ __device__ __forceinline__ float compute_records(const ChainLink& link, int chun
 template <typename L>
 __global__ void __launch_bounds__(kChainThreads + 128, 1)
     chain_kernel(const __grid_constant__ ChainArgs c, int acts_bytes) {
-  using S = Stages<L, 1>;
+  using S = Stages<L>;
   using Ring = RowRing<L, kChainDepth>;
   extern __shared__ uint4 block_memory[];
   __shared__ ChainShared shared;

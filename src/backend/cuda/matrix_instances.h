@@ -2,7 +2,7 @@
 // architecture, so matrix_*.cu share them out.
 #pragma once
 #include "backend/cuda/matrix_chain.h"
-#include "backend/cuda/matrix_matvec.h"
+#include "backend/cuda/matrix_group.h"
 #include "backend/cuda/matrix_rest.h"
 #include "backend/cuda/matrix_wgmma.h"
 
@@ -15,7 +15,7 @@ constexpr FormatKernels make_format_kernels() {
                   .unit = L::kUnit,
                   .unit_bytes = L::kUnitBytes,
                   .repack = launch_repack<kType>,
-                  .matvec = launch_matvec<L>,
+                  .matvec = launch_few<L>,
                   .gemm = launch_tiled<L>,
                   .floats = launch_floats<L>,
                   .lookup = launch_lookup<L>};

@@ -3,6 +3,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "backend/cuda/matrix_prepare.h"
@@ -11,25 +12,35 @@
 namespace tern::cuda {
 
 constexpr int kTileRows = 16;
-/// Act rows that one matvec launch takes; more go to the tiled product.
-constexpr int kMatvecRows = 32;
+/// Act rows that a launch of few rows takes, and the weight rows that a block multiplies by them together.
+constexpr int kGroupMostActs = 64, kGroupRows = 128;
 /// Act rows (or pairs of one expert) that a block of the tiled product takes.
 constexpr int kActTile = 64;
 
-/// A Prepared, taken apart. Chunks are 128 columns; padding up to q_stride is zeros. Up to kMatvecRows rows it is in
-/// row order, q as lanes want it; beyond that in tile order: kActTile rows together, chunk after chunk.
+/// A Prepared, taken apart. Chunks are 128 columns; padding up to q_stride is zeros. Few rows are in lane order, chunk
+/// after chunk of all rows; more are in tile order: kActTile rows together, chunk after chunk.
 struct ActView {
-  const int8_t* q = nullptr;  // row order: [rows][q_stride], columns of a chunk at act_position; tile order: act_piece
+  const int8_t* q = nullptr;  // columns of a row and chunk at lane_place or in pieces at act_piece
   int64_t q_stride = 0;
-  const float* scales = nullptr;  // of 32 columns: [rows][q_stride / 32]; otherwise of chunks (row rule: ones), row
-                                  // order: [rows][q_stride / 128], tile order: [q_stride / 128][stride]
+  const float* scales = nullptr;  // lane order, and of 32 columns: [q_stride / 32 or 128][together]; tile order:
+                                  // [q_stride / 128][stride]; row rule: ones
   int64_t stride = 0;
+  int together = 0;                    // lane order: rows of a chunk, with those that do not exist
   const float* multipliers = nullptr;  // [rows]: s of the row rule; nullptr otherwise
 };
-
 /// Where column c of a chunk of 128 stands: the 32 bytes that lane t of each four needs of it are together (mma.h).
 __host__ __device__ constexpr int act_position(int c) {
   return c % 16 / 4 * 32 + c / 32 * 8 + c % 32 / 16 * 4 + c % 4;
+}
+
+/// Rows that lie together where there are `rows`.
+constexpr int rows_together(int64_t rows) {
+  return rows == 1 ? 1 : static_cast<int>((rows + 7) / 8 * 8);
+}
+/// Lane order: where column c of chunk `chunk` of a row stands. Odd rows have their pairs of 16 bytes exchanged, which
+/// puts what eight lanes read together into different banks of shared memory.
+__host__ __device__ constexpr int64_t lane_place(int64_t row, int64_t chunk, int c, int together) {
+  return (chunk * together + row) * 128 + (act_position(c) ^ static_cast<int>(row % 2) * 16);
 }
 
 /// Tile order: where the 16 bytes `piece` of chunk `chunk` of a row stand. A chunk of kActTile rows is in one piece,
@@ -59,6 +70,7 @@ struct ProductArgs {
   int units = 0;  // of a tile
   int rows = 0;   // act rows, or pairs
   ActView x;
+  std::byte* workspace = nullptr;  // workspace_bytes() of matrix.h, behind kChainBytes
   // Experts: pair p takes matrix ids[p] and act row p / pairs_per_act. nullptr: one matrix, act row p.
   const int32_t* ids = nullptr;
   int pairs_per_act = 1;
@@ -111,13 +123,16 @@ struct ChainArgs {
   unsigned long long* arrivals = nullptr;  // of blocks at the barriers of all launches so far; 0 at first
 };
 
+/// The workspace of products: what chains count, what products count (an unsigned a block), parts of sums.
+constexpr size_t kChainBytes = 256, kArrivalBytes = 4096;
+
 /// What a format needs of the device. Functions enqueue one launch.
 struct FormatKernels {
   TensorType type;
   int unit = 0;  // columns of a record; 0: a float format, rows as in the file, padded to 16 bytes
   int unit_bytes = 0;
   void (*repack)(cudaStream_t, const RepackArgs&) = nullptr;
-  void (*matvec)(cudaStream_t, const ProductArgs&) = nullptr;  // rows <= kMatvecRows; experts: any number of pairs
+  void (*matvec)(cudaStream_t, const ProductArgs&) = nullptr;  // few rows; experts: any number of pairs
   void (*gemm)(cudaStream_t, const ProductArgs&) = nullptr;    // any rows
   void (*chain)(cudaStream_t, const ChainArgs&) = nullptr;     // two-bit layouts, if it takes the links
   bool (*chain_takes)(const ChainArgs&) = nullptr;

@@ -1,5 +1,4 @@
-// What the matrix-vector kernels share: how they cut tiles into stages, what a lane needs of the activations, and how a
-// sum becomes the product.
+// What the matrix-vector kernels share: how tiles are cut into stages, and how a sum becomes the product.
 #pragma once
 #include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_kernels.h"
@@ -7,38 +6,15 @@
 
 namespace tern::cuda {
 
-/// How a launch cuts tiles: stages of whole units, of up to kStageBytes a tile.
-template <int kM>
+/// How a launch of one row cuts tiles: stages of whole units, of up to kStageBytes.
 constexpr int kStageBytes = 2400;
-template <typename L, int kM>
+template <typename L>
 struct Stages {
-  static constexpr int kUnits = kStageBytes<kM> / L::kUnitBytes > 1 ? kStageBytes<kM> / L::kUnitBytes : 1;
+  static constexpr int kUnits = kStageBytes / L::kUnitBytes > 1 ? kStageBytes / L::kUnitBytes : 1;
   static constexpr int kChunksOfUnit = L::kUnit / 128, kChunks = kUnits * kChunksOfUnit;
   static constexpr int kBytes = kUnits * L::kUnitBytes;
   __host__ __device__ static int count(int units) { return (units + kUnits - 1) / kUnits; }
 };
-/// What a lane needs of the activations of a chunk: its 32 bytes of row n * 8 + lane / 4, scales of rows n * 8 + 2t and
-/// the next.
-template <typename L, int kN, bool kOne>
-struct LaneChunk {
-  static constexpr int kGroups = L::kAct32 ? 4 : 1;
-  uint4 q[kN][2];
-  float scales[kN][2][kGroups];
-};
-
-template <typename L, int kC, bool kOne, int kM, int kN>
-__device__ __forceinline__ void multiply_lane_chunk(const typename L::Frag (&w)[kM], const LaneChunk<L, kN, kOne>& x,
-                                                    float (&y)[kM][kN][4]) {
-  const auto b = [&](int s, uint32_t(&step)[kN][2]) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-      const uint4 v = x.q[n][s / 2];
-      step[n][0] = s % 2 == 0 ? v.x : v.z, step[n][1] = s % 2 == 0 ? v.y : v.w;
-    }
-  };
-  const auto d = [&](int n, int j) { return make_float2(x.scales[n][0][j], x.scales[n][kOne ? 0 : 1][j]); };
-  multiply_chunk<L, kC, kOne>(w, b, d, y);
-}
 
 /// The sum of two sums of a row, floats or (Fold::kWhole) the bits of integers.
 template <typename L>

@@ -1,5 +1,5 @@
-// Two to 32 activation rows: every byte of the weights is read once, beyond 16 rows twice. As many blocks as the device
-// holds walk over the tiles of the launch; the warps of a block share a tile, taking stages of some two kilobytes in
+// Two to 16 activation rows: every byte of the weights is read once. As many blocks as the device holds walk over the
+// tiles of the launch; the warps of a block share a tile, taking stages of some two kilobytes in
 // turn, each through its own ring, across the ends of tiles, so memory never waits for arithmetic.
 #pragma once
 #include "backend/cuda/launch.h"
@@ -11,45 +11,64 @@
 namespace tern::cuda {
 
 constexpr int kMatvecWarps = 8;
-constexpr int kMatvecCols = 16;  // act rows of a launch beyond eight
 /// Stages under way: what a block holds must fit its shared memory.
 template <int kM>
 constexpr int kMatvecDepth = kM > 1 ? 2 : 4;
 
 template <typename L, int kM>
-using MatvecRing = WarpRing<Stages<L, kM>::kBytes, kM, kMatvecDepth<kM>>;
+using MatvecRing = WarpRing<Stages<L>::kBytes, kM, kMatvecDepth<kM>>;
+
+/// What a lane needs of the activations of a chunk: its 32 bytes of row n * 8 + lane / 4, scales of rows n * 8 + 2t and
+/// the next.
+template <typename L, int kN>
+struct LaneChunk {
+  uint4 q[kN][2];
+  float scales[kN][2][L::kAct32 ? 4 : 1];
+};
+
+template <typename L, int kC, int kM, int kN>
+__device__ __forceinline__ void multiply_lane_chunk(const typename L::Frag (&w)[kM], const LaneChunk<L, kN>& x,
+                                                    float (&y)[kM][kN][4]) {
+  const auto b = [&](int s, uint32_t(&step)[kN][2]) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+      const uint4 v = x.q[n][s / 2];
+      step[n][0] = s % 2 == 0 ? v.x : v.z, step[n][1] = s % 2 == 0 ? v.y : v.w;
+    }
+  };
+  const auto d = [&](int n, int j) { return make_float2(x.scales[n][0][j], x.scales[n][1][j]); };
+  multiply_chunk<L, kC, false>(w, b, d, y);
+}
 
 /// Rows that do not exist repeat the last one; their sums go nowhere.
 template <typename L, int kN>
 struct LaneActs {
-  using Chunk = LaneChunk<L, kN, false>;
+  static constexpr int kGroups = L::kAct32 ? 4 : 1;
+  using Chunk = LaneChunk<L, kN>;
   const int8_t* q[kN];
+  int half[kN];  // bytes from the first 16 of a lane's to the second: odd rows have them exchanged
   const float* scales[kN][2];
+  int together;
 
-  __device__ LaneActs(const ActView& x, int rows, int lane) {
-    const int64_t groups = x.q_stride / (L::kAct32 ? 32 : 128);
+  __device__ LaneActs(const ActView& x, int rows, int lane) : together(x.together) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
-      q[n] = x.q + min(n * 8 + lane / 4, rows - 1) * x.q_stride + lane % 4 * 32;
-      for (int i = 0; i < 2; ++i) {
-        const int64_t row = min(n * 8 + lane % 4 * 2 + i, rows - 1);
-        scales[n][i] = x.scales + row * groups;
-      }
+      const int row = min(n * 8 + lane / 4, rows - 1);
+      q[n] = x.q + row * 128 + lane % 4 * 32 + row % 2 * 16;
+      half[n] = row % 2 == 0 ? 16 : -16;
+      for (int i = 0; i < 2; ++i) scales[n][i] = x.scales + min(n * 8 + lane % 4 * 2 + i, rows - 1);
     }
   }
   __device__ __forceinline__ void load(Chunk& to, int chunk) const {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
-      const auto* p = reinterpret_cast<const uint4*>(q[n] + chunk * 128);
-      to.q[n][0] = p[0], to.q[n][1] = p[1];
+      const int8_t* const p = q[n] + chunk * together * 128;
+      to.q[n][0] = *reinterpret_cast<const uint4*>(p);
+      to.q[n][1] = *reinterpret_cast<const uint4*>(p + half[n]);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if constexpr (L::kAct32) {
-          const float4 v = *reinterpret_cast<const float4*>(scales[n][i] + chunk * 4);
-          to.scales[n][i][0] = v.x, to.scales[n][i][1] = v.y, to.scales[n][i][2] = v.z, to.scales[n][i][3] = v.w;
-        } else if constexpr (L::Scales::kFold != Fold::kWhole) {
-          to.scales[n][i][0] = scales[n][i][chunk];
-        }
+      for (int i = 0; i < 2 * kGroups; ++i) {
+        if constexpr (L::Scales::kFold != Fold::kWhole)
+          to.scales[n][i / kGroups][i % kGroups] = scales[n][i / kGroups][(chunk * kGroups + i % kGroups) * together];
       }
     }
   }
@@ -70,7 +89,7 @@ __device__ __forceinline__ Spot find_place(const ProductArgs& p, int place) {
 /// The stages that a warp reads, in order: `first`, first + step ... of every place of its block.
 template <typename L, int kM>
 struct StageCursor {
-  using S = Stages<L, kM>;
+  using S = Stages<L>;
   const ProductArgs& p;
   int place, stage, first, step, stages, last_bytes;
   const uint8_t* tile[kM] = {};
@@ -131,7 +150,7 @@ __device__ __forceinline__ void store_place(const ProductArgs& p, int place, int
 /// Blocks walk over the places of the launch, kM tiles each.
 template <typename L, int kM, int kN>
 __global__ void __launch_bounds__(kMatvecWarps * 32, 2) matvec_kernel(const __grid_constant__ ProductArgs p) {
-  using S = Stages<L, kM>;
+  using S = Stages<L>;
   using Ring = MatvecRing<L, kM>;
   constexpr int kBuffers = kN == 1 ? 2 : 1;  // two: the next place's sums do not wait for this one's to be read
   constexpr int kAhead = kN == 1 && S::kChunks <= 4 ? S::kChunks : 2;  // chunks of activations in registers
@@ -154,7 +173,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 2) matvec_kernel(const __gr
        place += static_cast<int>(gridDim.x), buffer ^= kBuffers - 1) {
     float y[kM][kN][4] = {};
     for (int stage = warp; stage < cursor.stages; stage += warps) {
-      LaneChunk<L, kN, false> x[kAhead];
+      LaneChunk<L, kN> x[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead - (kAhead < S::kChunks); ++i) acts.load(x[i], stage * S::kChunks + i);
       const uint8_t* const units = ring.wait();
@@ -169,7 +188,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 2) matvec_kernel(const __gr
             if constexpr (kAhead < S::kChunks && kI + 1 < S::kChunks) {
               acts.load(x[(kI + 1) % kAhead], stage * S::kChunks + kI + 1);
             }
-            multiply_lane_chunk<L, c, false>(w, x[kI % kAhead], y);
+            multiply_lane_chunk<L, c>(w, x[kI % kAhead], y);
           });
         });
       };
@@ -228,39 +247,18 @@ void launch_matvec_of(cudaStream_t stream, ProductArgs p) {
     }
     return table;
   }();
-  const int warps = matvec_warps(Stages<L, kM>::count(p.units));
+  const int warps = matvec_warps(Stages<L>::count(p.units));
   const int room = multiprocessors() * resident.blocks[warps];
   const dim3 grid(static_cast<unsigned>(places < room ? places : room));
   launch("matvec", kKernel, grid, static_cast<unsigned>(warps * 32), static_cast<size_t>(warps) * kRing, stream, p);
 }
 
-/// The same products of the rows from `first` on.
+/// Two to 16 rows.
 template <typename L>
-ProductArgs rows_from(ProductArgs p, int first) {
-  p.rows -= first;
-  if (p.rows > kMatvecCols) p.rows = kMatvecCols;
-  p.x.q += first * p.x.q_stride;
-  p.x.scales += first * (p.x.q_stride / (L::kAct32 ? 32 : 128));
-  if (p.x.multipliers) p.x.multipliers += first;
-  for (Target& t : p.target) {
-    const int64_t skip = int64_t{first} * t.rows;
-    if (t.out) t.out += skip;
-    if (t.add) t.add += skip;
-  }
-  return p;
-}
-
-template <typename L>
-void launch_matvec(cudaStream_t stream, const ProductArgs& p) {
-  if (p.rows == 1 || p.ids) {
-    launch_row<L>(stream, p, p.rows);
-  } else if (p.rows <= 8) {
-    launch_matvec_of<L, 1, 1>(stream, p);
-  } else {  // a pair of tiles shares what is read of the activations and what a stage costs
-    constexpr int kM = kTilesShareActs<L> ? 2 : 1;
-    for (int first = 0; first < p.rows; first += kMatvecCols)
-      launch_matvec_of<L, kM, 2>(stream, rows_from<L>(p, first));
-  }
+void launch_matvec_tiles(cudaStream_t stream, const ProductArgs& p) {
+  constexpr int kM = kTilesShareActs<L> ? 2 : 1;  // a pair of tiles shares what is read of many activations
+  if (p.rows <= 8) return launch_matvec_of<L, 1, 1>(stream, p);
+  launch_matvec_of<L, kM, 2>(stream, p);
 }
 
 }  // namespace tern::cuda

@@ -184,14 +184,15 @@ __device__ Four load_span(const PrepareArgs& p, int64_t row, int col, float row_
 __device__ void store(const PrepareArgs& p, int64_t row, int col, const Four& x, float multiplier) {
   const uint32_t packed = round_columns(x, multiplier);
   if (col >= p.q_stride) return;
-  const int64_t at = p.lane_order ? row * p.q_stride + col / 128 * 128 + act_position(col % 128)
-                                  : act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16;
+  const int64_t at = p.together > 0 ? lane_place(row, col / 128, col % 128, p.together)
+                                    : act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16;
   *reinterpret_cast<uint32_t*>(p.q + at) = packed;
 }
 
 __device__ int64_t scale_place(const PrepareArgs& p, int64_t row, int col) {
-  if (p.group == 32) return (row * p.q_stride + col) / 32;
-  return p.lane_order ? (row * p.q_stride + col) / 128 : col / 128 * p.stride + row;
+  const int columns = p.group == 32 ? 32 : 128;
+  if (p.together > 0) return static_cast<int64_t>(col / columns) * p.together + row;
+  return columns == 32 ? (row * p.q_stride + col) / 32 : col / 128 * p.stride + row;
 }
 
 /// Rounds four columns a thread under a scale a group of columns.
@@ -337,16 +338,16 @@ __global__ void __launch_bounds__(512) prepare_few_kernel(const __grid_constant_
   }
   if (col >= p.q_stride) return;
   const GroupScale by = group_scale(largest);
-  *reinterpret_cast<uint32_t*>(p.q + row * p.q_stride + (col & ~127) + act_position(col & 127)) =
+  *reinterpret_cast<uint32_t*>(p.q + lane_place(row, col / 128, col % 128, p.together)) =
       round_columns(x, by.multiplier);
-  if (lane == 0) p.scales[(row * p.q_stride + col) / 128] = by.scale;
+  if (lane == 0) p.scales[static_cast<int64_t>(col / 128) * p.together + row] = by.scale;
 }
 
 bool few_kernel_takes(const PrepareArgs& p) {
   const Source& s = p.source;
   const auto aligned = [](const float* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
   const auto power = [](int64_t n) { return (n & (n - 1)) == 0; };
-  return p.q && p.rows < kManyRows && p.lane_order && p.group >= 128 && p.cols % 128 == 0 && !p.inverse &&
+  return p.q && p.rows < kManyRows && p.together > 0 && p.group >= 128 && p.cols % 128 == 0 && !p.inverse &&
          (p.block == 0 || (p.block >= 128 && p.block <= 2048)) && s.x_stride % 4 == 0 && s.gate_stride % 4 == 0 &&
          aligned(s.x) && aligned(s.norm) && aligned(s.gate) && aligned(s.plain) && aligned(p.signs) &&
          power(s.x_columns.dim) && power(s.gate_columns.dim);

@@ -23,7 +23,7 @@ struct PrepareArgs {
   float* multipliers = nullptr;
   int64_t q_stride = 0, stride = 0;
   int group = 0;
-  bool lane_order = false;  // row order of ActView, otherwise tile order
+  int together = 0;  // lane order of ActView; 0: tile order
   // Unrounded: f32 [rows][cols]. Exactly one of q and out is set.
   float* out = nullptr;
 };

@@ -15,7 +15,7 @@ constexpr int kRowWarps = 16;  // at most: a power of two
 /// early start of the next launch would lead to, leave another without.
 constexpr int kRowDepth = 4;
 template <typename L, int kDepth = kRowDepth>
-using RowRing = WarpRing<Stages<L, 1>::kBytes, 1, kDepth>;
+using RowRing = WarpRing<Stages<L>::kBytes, 1, kDepth>;
 
 /// What a block multiplies: all stages of `tiles` tiles from `tile` on, and what of it is a warp's: `places` of these
 /// stages, from stage `first` of tile `first_tile` (of the share) on.
@@ -45,7 +45,7 @@ __device__ __forceinline__ const Target& target_of_tile(const ProductArgs& p, in
 /// The stages of a warp in the order of its share.
 template <typename L>
 struct RowCursor {
-  using S = Stages<L, 1>;
+  using S = Stages<L>;
   const ProductArgs& p;
   int left, stage, tile, stages;
   int64_t expert;
@@ -96,17 +96,19 @@ struct RowActs {
     }
   }
   __device__ static void fill(uint8_t* to, const ActView& x, int64_t row, int chunks) {
-    const auto* from = reinterpret_cast<const uint4*>(x.q + row * x.q_stride);
-    const float* scales = x.scales + row * (x.q_stride / 128) * kScales;
+    const auto* from = reinterpret_cast<const uint4*>(x.q) + row * 8;
+    const float* scales = x.scales + row;
+    const int swap = static_cast<int>(row % 2);
     for (int i = static_cast<int>(threadIdx.x); i < chunks * 8; i += static_cast<int>(blockDim.x)) {
-      const uint4 v = from[i];
+      const uint4 v = from[i / 8 * x.together * 8 + (i % 8 ^ swap)];
       uint8_t* const chunk = to + i / 8 * kChunkBytes;
       if constexpr (L::kBits) {
         spread_bits(chunk, i % 8 / 2, i % 2, {v.x, v.y, v.z, v.w});
       } else {
         *reinterpret_cast<uint4*>(chunk + i % 8 * 16) = v;
       }
-      if (i % 8 < kScales) *reinterpret_cast<float*>(chunk + kCodeBytes + i % 8 * 4) = scales[i / 8 * kScales + i % 8];
+      if (i % 8 < kScales)
+        *reinterpret_cast<float*>(chunk + kCodeBytes + i % 8 * 4) = scales[(i / 8 * kScales + i % 8) * x.together];
     }
   }
   template <int kC>
@@ -116,13 +118,12 @@ struct RowActs {
       multiply_bits<L, kC>(w, *reinterpret_cast<const uint2*>(chunk + lane * 8),
                            *reinterpret_cast<const float*>(chunk + kCodeBytes), lane, y[0][0]);
     } else {
-      LaneChunk<L, 1, true> x;
-      const auto* q = reinterpret_cast<const uint4*>(chunk + lane % 4 * 32);
-      x.q[0][0] = q[0], x.q[0][1] = q[1];
-#pragma unroll
-      for (int i = 0; i < kScales; ++i) x.scales[0][0][i] = reinterpret_cast<const float*>(chunk + kCodeBytes)[i];
+      const auto* q = reinterpret_cast<const uint2*>(chunk + lane % 4 * 32);
+      const auto* scales = reinterpret_cast<const float*>(chunk + kCodeBytes);
       const typename L::Frag tile[1] = {w};
-      multiply_lane_chunk<L, kC, true>(tile, x, y);
+      multiply_chunk<L, kC, true>(
+          tile, [&](int s, uint32_t(&step)[1][2]) { step[0][0] = q[s].x, step[0][1] = q[s].y; },
+          [&](int, int j) { return make_float2(scales[j], scales[j]); }, y);
     }
   }
 };
@@ -169,7 +170,7 @@ struct RowSums {
 template <typename L, typename Ring, typename Cursor>
 __device__ __forceinline__ void multiply_share(int units, const RowShare& share, Ring& ring, Cursor& next,
                                                const uint8_t* acts, const RowSums& sums, int warp, int lane) {
-  using S = Stages<L, 1>;
+  using S = Stages<L>;
   const int stages = S::count(units);
   int tile = share.first_tile, stage = share.first;
   bool begins = stage == 0;
@@ -250,7 +251,7 @@ struct RowResults {
 template <typename L>
 __global__ void __launch_bounds__(kRowWarps * 32, 2)
     row_kernel(const __grid_constant__ ProductArgs p, int least_tiles) {
-  using S = Stages<L, 1>;
+  using S = Stages<L>;
   using Ring = RowRing<L>;
   extern __shared__ uint4 block_memory[];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32),

@@ -79,7 +79,7 @@ CudaProgram::CudaProgram(Machine& machine, const ProgramLimits& limits, bool fus
       fuse_(fuse),
       walk_(make_walk(plan_, machine.weights, machine.tables, {.limits = limits, .gpu = machine.gpu, .fuse = fuse})),
       arena_(static_cast<size_t>(walk_.arena_bytes)),
-      counters_(Chain::kWorkspaceBytes + static_cast<size_t>(walk_.counters) * 4) {
+      counters_(static_cast<size_t>(walk_.counters) * 4) {
   for (const Buffer& b : walk_.buffers) buffers_.push_back(arena_.data() + b.offset);
   check(cudaMemsetAsync(counters_.data(), 0, counters_.size(), machine.stream.get()), "clearing counters");
 }
@@ -122,7 +122,8 @@ Launch CudaProgram::begin(const Step& step, const Results& results) {
           .step = image_->device(),
           .cache = &machine_.cache,
           .buffers = &buffers_,
-          .counters = reinterpret_cast<int32_t*>(counters_.data() + Chain::kWorkspaceBytes)};
+          .counters = reinterpret_cast<int32_t*>(counters_.data()),
+          .workspace = machine_.workspace.data()};
 }
 
 /// Into the buffer of the plan's first op. Outside the graphs: it comes from another address every time.
@@ -142,7 +143,7 @@ void CudaProgram::launch_all(const Launch& launch) {
   for (size_t n = 0; n < walk_.nodes.size();) {
     const bool begins = chain != walk_.chains.end() && chain->first == n;
     if (begins && launch.rows_of(chain->of_outputs) == 1) {
-      launch_chain(walk_, *chain, launch, counters_.data());
+      launch_chain(walk_, *chain, launch);
       n = chain->ends.back();
     } else {
       walk_.nodes[n++].run(launch);

@@ -17,7 +17,7 @@ struct Machine {
   bool graphs = true;
   Weights weights;
   Tables tables;
-  DeviceMemory table_memory;
+  DeviceMemory table_memory, workspace;  // workspace: of products
   CacheMemory cache;
   PinnedMemory logits;      // what callers were given to have logits in
   PinnedMemory shortlists;  // of a Step, on their way to the caller
@@ -75,7 +75,7 @@ class CudaProgram final : public Program {
   const ProgramLimits limits_;
   const bool fuse_;
   Walk walk_;
-  DeviceMemory arena_, counters_;  // workspace of chains, then parts of attention
+  DeviceMemory arena_, counters_;  // counters: parts of attention
   std::vector<std::byte*> buffers_;
   std::unique_ptr<StepImage> image_;
   int64_t generation_ = -1;  // of the cache that graphs and the image were made for

@@ -33,6 +33,10 @@ class Expander {
         options_(options),
         readings_(
             plan, [&](Weight w) { return weights.rule(w) != quant::Activation::kF32; }, options.fuse),
+        few_rows_(std::ranges::any_of(plan.ops,
+                                      [](const Op& op) { return std::holds_alternative<ExpertLinearArgs>(op.args); })
+                      ? kFewRowsOfExperts
+                      : kFewRows),
         w_(walk) {
     for (const ValInfo& v : plan.vals) w_.buffers.push_back({.row_bytes = v.cols * 4, .outputs = v.outputs_only});
     for (size_t i = 0; i < plan.ops.size(); ++i) {
@@ -200,7 +204,8 @@ class Expander {
     const ProductReading reading = readings_.product(x);
     const int64_t copies = cols(x) / width;
     const bool o = outputs(x);
-    Rounded r{.buffer = x.id, .layout = {.rule = rule, .cols = width, .capacity = most_rows(o) * copies}};
+    Rounded r{.buffer = x.id,
+              .layout = {.rule = rule, .cols = width, .capacity = most_rows(o) * copies, .few = few_rows_}};
     if (rule != quant::Activation::kF32 || reading.x != x) {
       r.buffer = buffer(0, o, static_cast<int64_t>(prepared_bytes(rule, width, r.layout.capacity)));
       add_prepare(reading, r, copies, o);
@@ -294,7 +299,7 @@ class Expander {
     push(std::move(reads), writes, [x, products, o = outputs(op.out)](const Launch& l) {
       const int64_t rows = l.rows_of(o);
       const auto all = with_addresses(products, l);
-      if (rows > 0) multiply(l.stream, {all.data(), products.size()}, x.at(l), rows);
+      if (rows > 0) multiply(l.stream, {all.data(), products.size()}, x.at(l), rows, l.workspace);
     });
     describe(LinkPart::kProduct, outputs(op.out), [products](const Launch& l, Link& link) {
       link.products = with_addresses(products, l);
@@ -479,6 +484,7 @@ class Expander {
   const Tables& tables_;
   const WalkOptions& options_;
   const Readings readings_;
+  const int64_t few_rows_;
   Walk& w_;
   int32_t op_ = 0;
   std::vector<bool> done_;             // ops that an earlier node computes
@@ -572,14 +578,14 @@ void place(Walk& w, const Plan& plan, const WalkOptions& options) {
 
 }  // namespace
 
-void launch_chain(const Walk& walk, const NodeChain& chain, const Launch& launch, std::byte* workspace) {
+void launch_chain(const Walk& walk, const NodeChain& chain, const Launch& launch) {
   Chain links;
   size_t first = chain.first;
   for (const size_t end : chain.ends) {
     CHECK(links.add(link_of(walk, first, end, launch)), "nodes {} to {} are no link", first, end);
     first = end;
   }
-  links.launch(launch.stream, workspace);
+  links.launch(launch.stream, launch.workspace);
 }
 
 Walk make_walk(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options) {

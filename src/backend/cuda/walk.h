@@ -23,6 +23,7 @@ struct Launch {
   const CacheMemory* cache = nullptr;
   const std::vector<std::byte*>* buffers = nullptr;
   int32_t* counters = nullptr;
+  std::byte* workspace = nullptr;  // of products
   template <typename T = float>
   T* at(int32_t buffer) const {
     return reinterpret_cast<T*>((*buffers)[static_cast<size_t>(buffer)]);
@@ -83,7 +84,7 @@ struct Tables {
 };
 
 /// Launches the nodes of a chain as one.
-void launch_chain(const Walk& walk, const NodeChain& chain, const Launch& launch, std::byte* workspace);
+void launch_chain(const Walk& walk, const NodeChain& chain, const Launch& launch);
 
 Walk make_walk(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options);
 
