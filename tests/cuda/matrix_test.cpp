@@ -231,9 +231,10 @@ TEST_F(CudaMatrix, MultipliesByTheChosenExperts) {
         const std::vector<float> x = random_rows(acts, kCols, random);
         const std::vector<double> y = rounded(rule, x, kCols);
         const DeviceMemory dx = to_device(x), dids = to_device(ids);
-        DeviceMemory room(prepared_bytes(rule, kCols, acts)), work(routing_bytes(rows, kUsed, kExperts)),
-            out = poisoned(static_cast<size_t>(pairs * kRows));
-        const Prepared prepared{.rule = rule, .cols = kCols, .capacity = acts, .data = room.data()};
+        DeviceMemory room(prepared_bytes(rule, kCols, acts, kFewRowsOfExperts)),
+            work(routing_bytes(rows, kUsed, kExperts)), out = poisoned(static_cast<size_t>(pairs * kRows));
+        const Prepared prepared{
+            .rule = rule, .cols = kCols, .capacity = acts, .few = kFewRowsOfExperts, .data = room.data()};
         const Routing routing{.ids = reinterpret_cast<const int32_t*>(dids.data()),
                               .rows = rows,
                               .used = kUsed,

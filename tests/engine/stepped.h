@@ -52,8 +52,9 @@ struct Stepped {
   SchedulerCore core;
   RequestId last = 0;
   explicit Stepped(const char* shape = "tiny-llama",
-                   Runner::Limits limits = {.context = 256, .sequences = 2, .rows = 64}, SchedulerLimits with = {})
-      : tiny(shape, limits), core(tiny.model, with) {}
+                   Runner::Limits limits = {.context = 256, .sequences = 2, .rows = 64}, SchedulerLimits with = {},
+                   BackendKind backend = BackendKind::kRef)
+      : tiny(shape, limits, backend), core(tiny.model, with) {}
 
   RecorderPtr add(Request r) {
     auto recorder = std::make_shared<Recorder>();
@@ -70,10 +71,12 @@ struct Stepped {
     return recorder;
   }
   /// What generate() says, in a model of its own.
-  static std::vector<int32_t> alone(const std::string& shape, const std::vector<int32_t>& prompt, int32_t n = 6) {
-    static std::map<std::string, std::unique_ptr<TinyModel>> models;
-    std::unique_ptr<TinyModel>& tiny = models[shape];
-    if (!tiny) tiny = std::make_unique<TinyModel>(shape);
+  static std::vector<int32_t> alone(const std::string& shape, const std::vector<int32_t>& prompt, int32_t n = 6,
+                                    BackendKind backend = BackendKind::kRef) {
+    static std::map<std::pair<std::string, BackendKind>, std::unique_ptr<TinyModel>> models;
+    std::unique_ptr<TinyModel>& tiny = models[{shape, backend}];
+    if (!tiny)
+      tiny = std::make_unique<TinyModel>(shape, Runner::Limits{.context = 256, .sequences = 2, .rows = 64}, backend);
     Sequence sequence = tiny->runner().start();
     return generate(tiny->runner(), sequence, prompt, {.sampling = kGreedy, .max_tokens = n}).tokens;
   }

@@ -1,4 +1,4 @@
-// A tiny random model on the reference backend.
+// A tiny random model, on the reference backend unless a test asks for another.
 #pragma once
 #include <string>
 #include <string_view>
@@ -22,10 +22,11 @@ struct TinyFile {
 struct TinyModel {
   TinyFile source;
   Model model;
-  explicit TinyModel(std::string_view shape, Runner::Limits limits = {.context = 256, .sequences = 2, .rows = 64})
+  explicit TinyModel(std::string_view shape, Runner::Limits limits = {.context = 256, .sequences = 2, .rows = 64},
+                     BackendKind backend = BackendKind::kRef)
       : source(shape),
         model({.path = source.path,
-               .backend = BackendKind::kRef,
+               .backend = backend,
                .limits = {.context = limits.context,
                           .sequences = limits.sequences,
                           .rows = limits.rows,

@@ -3,11 +3,12 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/delta_gates.h"
+#include "backend/cuda/mma_f16.h"
 #include "backend/cuda/ops.h"
 
 namespace tern::cuda {
 
-constexpr int kChunk = 32, kOpenThreads = 128;
+constexpr int kChunk = 32, kOpenWarps = 4, kOpenThreads = 32 * kOpenWarps;
 
 /// Index of (row, column) of a matrix of halves whose pieces of 8 are swapped about so that 8 rows of a column of
 /// pieces lie in different banks.
@@ -25,8 +26,8 @@ struct alignas(16) ChunkOfKeys {  // one a key head
   __half keys[2][kChunk * kWidth], queries[2][kChunk * kWidth];
 };
 struct alignas(16) ChunkOfHead {           // one a value head
-  __half solve[2][kChunk * kChunk];        // T
-  __half seen[2][kChunk * kChunk];         // G_t/G_s (k_s q_t) / sqrt(dim), s <= t
+  __half solve[2][kChunk * kChunk];        // T, a row a column
+  __half seen[2][kChunk * kChunk];         // M, the same
   float beta[kChunk], beta_grown[kChunk];  // b_t, b_t G_t
   float read[kChunk];                      // G_t / sqrt(dim)
   float left[kChunk];                      // G_last / G_t
@@ -50,10 +51,9 @@ struct ChunkArgs {
 /// Shared memory of the first kernel.
 template <int kWidth>
 struct ChunkStage {
-  static constexpr int kRow = kWidth + 4;  // rows in different banks
   union {
-    float rows[2][kChunk][kRow];                            // keys, queries
-    float triangle[kOpenThreads / 32][kChunk][kChunk + 4];  // of a warp's head: column by column
+    ChunkOfKeys<kWidth> keys;
+    float triangle[kOpenThreads / 32][2][kChunk][kChunk + 4];  // of a warp's head: column by column
   };
   float products[2][kChunk][kChunk + 1];  // [t][s]: k_t k_s, q_t k_s
 };
@@ -67,12 +67,53 @@ inline __device__ int first_slot(const SeqRows& seq, int s) {
   return seq.first_row / kChunk + s;
 }
 
-struct Halves {
-  __half high, low;
+/// Operand A of a k-step.
+struct Operand {
+  uint32_t high[4], low[4];
 };
-inline __device__ Halves halves_of(float x) {
-  const __half high = __float2half_rn(x);
-  return {high, __float2half_rn(x - __half2float(high))};
+/// Adds the products of one operand with kTiles tiles of another, b[i]: high halves of a k-step, then low ones.
+template <int kTiles>
+__device__ void multiply_tiles(float (&sums)[kTiles][4], const Operand& a, const uint32_t (&b)[kTiles][4],
+                               int from = 0) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    if (i >= from) multiply_add(sums[i], a.low, b[i][0], b[i][1]);
+  }
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    if (i >= from) multiply_add(sums[i], a.high, b[i][2], b[i][3]);
+  }
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    if (i >= from) multiply_add(sums[i], a.high, b[i][0], b[i][1]);
+  }
+}
+
+constexpr int kTiles = kChunk / 8;  // of tokens
+
+/// Tokens are the columns of the other operand: columns 16 step.. of 8 of them a tile, from tile `first` on, of a
+/// matrix with a row a token.
+template <int kCols, int kCount>
+__device__ void load_tokens(uint32_t (&b)[kCount][4], const __half (&planes)[2][kChunk * kCols], int step,
+                            int first = 0, int from = 0) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (i >= from)
+      load_matrices(b[i], planes[lane / 16] + place<kCols>(8 * (first + i) + lane % 8, 16 * step + lane / 8 % 2 * 8));
+  }
+}
+
+/// The same of a triangle that lies column by column.
+template <int kCount>
+__device__ void load_triangle(uint32_t (&b)[kCount][4], const __half (&planes)[2][kChunk * kChunk], int step,
+                              int first = 0, int from = 0) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (i >= from)
+      load_matrices_transposed(b[i], planes[lane / 16] + place<kChunk>(16 * step + lane % 16, 8 * (first + i)));
+  }
 }
 
 /// Rows of a chunk: `rows` from row `first` of the Step on.
@@ -97,76 +138,113 @@ __device__ void load_rows(const DeltaArgs& a, const Chunk& chunk, int head, Chun
                           ChunkOfKeys<kWidth>& to) {
   constexpr int kWarps = kOpenThreads / 32, kRows = kChunk / kWarps;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, col = 4 * lane, dim = static_cast<int>(a.head_dim);
-  float4 x[2][kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const int t = warp + kWarps * i;
-    const bool exists = t < chunk.rows && col < dim;
-    const int64_t at = static_cast<int64_t>(head) * dim + col, row = chunk.first + t;
-    x[0][i] = exists ? *reinterpret_cast<const float4*>(a.k + row * a.k_stride + at) : float4{0, 0, 0, 0};
-    x[1][i] = exists ? *reinterpret_cast<const float4*>(a.q + row * a.q_stride + at) : float4{0, 0, 0, 0};
-  }
-#pragma unroll
-  for (int which = 0; which < 2; ++which) {
+  float4 x[2][kRows] = {};
+  if (col < dim) {
+    const float* const k = a.k + chunk.first * a.k_stride + static_cast<int64_t>(head) * dim + col;
+    const float* const q = a.q + chunk.first * a.q_stride + static_cast<int64_t>(head) * dim + col;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int t = warp + kWarps * i;
-      float4 v = x[which][i];
-      float sum = (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
-      for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-      const float factor = a.normalise ? 1.0f / fmaxf(sqrtf(sum), a.eps) : 1.0f;
-      v = {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
-      if (col >= kWidth) continue;
-      *reinterpret_cast<float4*>(&stage.rows[which][t][col]) = v;
-      const Halves h[4] = {halves_of(v.x * kFixedScale), halves_of(v.y * kFixedScale), halves_of(v.z * kFixedScale),
-                           halves_of(v.w * kFixedScale)};
-      auto& planes = which == 0 ? to.keys : to.queries;
-      const __half high[4] = {h[0].high, h[1].high, h[2].high, h[3].high};
-      const __half low[4] = {h[0].low, h[1].low, h[2].low, h[3].low};
-      *reinterpret_cast<uint2*>(&planes[0][place<kWidth>(t, col)]) = reinterpret_cast<const uint2&>(high);
-      *reinterpret_cast<uint2*>(&planes[1][place<kWidth>(t, col)]) = reinterpret_cast<const uint2&>(low);
+      const int t = min(warp + kWarps * i, chunk.rows - 1);  // those that do not exist get a factor of 0
+      x[0][i] = *reinterpret_cast<const float4*>(k + t * a.k_stride);
+      x[1][i] = *reinterpret_cast<const float4*>(q + t * a.q_stride);
     }
+  }
+  // Every lane gets the sum of row lane % 16 of both.
+  float sums[2 * kRows];
+#pragma unroll
+  for (int i = 0; i < 2 * kRows; ++i) {
+    const float4& v = x[i / kRows][i % kRows];
+    sums[i] = (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+  }
+#pragma unroll
+  for (int level = 0; level < 4; ++level) {
+    const int half = kRows >> level;
+    const bool upper = (lane & half) != 0;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (i >= half) break;
+      const float other = __shfl_xor_sync(~0u, upper ? sums[i] : sums[i + half], half);
+      sums[i] = (upper ? sums[i + half] : sums[i]) + other;
+    }
+  }
+  const float sum = sums[0] + __shfl_xor_sync(~0u, sums[0], 16);
+  const float factors = (a.normalise ? 1.0f / fmaxf(sqrtf(sum), a.eps) : 1.0f) * kFixedScale;
+#pragma unroll
+  for (int i = 0; i < 2 * kRows; ++i) {
+    const int t = warp + kWarps * (i % kRows), at = place<kWidth>(t, col);
+    const float of_row = __shfl_sync(~0u, factors, i), factor = t < chunk.rows ? of_row : 0.0f;
+    const float4& v = x[i / kRows][i % kRows];
+    if (col >= kWidth) continue;
+    const float y[4] = {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
+    const __half2 left = __floats2half2_rn(y[0], y[1]), right = __floats2half2_rn(y[2], y[3]);
+    const uint2 high{reinterpret_cast<const uint32_t&>(left), reinterpret_cast<const uint32_t&>(right)};
+    const uint2 low{pack(y[0] - __low2float(left), y[1] - __high2float(left)),
+                    pack(y[2] - __low2float(right), y[3] - __high2float(right))};
+    auto& planes = i < kRows ? to.keys : to.queries;
+    auto& here = i < kRows ? stage.keys.keys : stage.keys.queries;
+    *reinterpret_cast<uint2*>(&planes[0][at]) = *reinterpret_cast<uint2*>(&here[0][at]) = high;
+    *reinterpret_cast<uint2*>(&planes[1][at]) = *reinterpret_cast<uint2*>(&here[1][at]) = low;
   }
 }
 
-/// Products of keys (first half of the threads) and of queries with keys: 4 x 4 a thread.
+/// Products of keys (first half of the warps) and of queries with keys: 16 rows a warp.
 template <int kWidth>
 __device__ void multiply_rows(ChunkStage<kWidth>& stage) {
-  const int which = threadIdx.x / 64, x = threadIdx.x % 8, y = threadIdx.x / 8 % 8;
-  float sums[4][4] = {};
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, which = warp / 2, row = warp % 2 * 16;
+  const auto& left = which == 0 ? stage.keys.keys : stage.keys.queries;
+  float sums[kTiles][4] = {};
 #pragma unroll 4
-  for (int c = 0; c < kWidth; c += 4) {
-    float4 left[4], right[4];
-    for (int i = 0; i < 4; ++i) left[i] = *reinterpret_cast<const float4*>(&stage.rows[which][y + 8 * i][c]);
-    for (int j = 0; j < 4; ++j) right[j] = *reinterpret_cast<const float4*>(&stage.rows[0][x + 8 * j][c]);
-    for (int i = 0; i < 4; ++i) {
-      for (int j = 0; j < 4; ++j) {
-        sums[i][j] += left[i].x * right[j].x;
-        sums[i][j] += left[i].y * right[j].y;
-        sums[i][j] += left[i].z * right[j].z;
-        sums[i][j] += left[i].w * right[j].w;
-      }
-    }
+  for (int step = 0; step < kWidth / 16; ++step) {
+    const int at = place<kWidth>(row + lane % 16, 16 * step + lane / 16 * 8);
+    Operand a;
+    load_matrices(a.high, left[0] + at);
+    load_matrices(a.low, left[1] + at);
+    uint32_t b[kTiles][4];
+    load_tokens<kWidth>(b, stage.keys.keys, step);
+    multiply_tiles(sums, a, b);
   }
-  for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 4; ++j) stage.products[which][y + 8 * i][x + 8 * j] = sums[i][j];
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      stage.products[which][row + lane / 4 + e / 2 * 8][8 * i + lane % 4 * 2 + e % 2] =
+          sums[i][e] * (1 / (kFixedScale * kFixedScale));
   }
 }
 
-inline __device__ void put(__half (&planes)[2][kChunk * kChunk], int row, int col, float x) {
-  const Halves h = halves_of(x * kFixedScale);
-  planes[0][place<kChunk>(row, col)] = h.high;
-  planes[1][place<kChunk>(row, col)] = h.low;
+/// Column `col` of a triangle.
+inline __device__ void put(__half (&planes)[2][kChunk * kChunk], int col, const float (&x)[kChunk]) {
+#pragma unroll
+  for (int first = 0; first < kChunk; first += 8) {
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float y = x[first + 2 * i] * kFixedScale, z = x[first + 2 * i + 1] * kFixedScale;
+      const __half2 h = __floats2half2_rn(y, z);
+      high[i] = reinterpret_cast<const uint32_t&>(h);
+      low[i] = pack(y - __low2float(h), z - __high2float(h));
+    }
+    *reinterpret_cast<uint4*>(&planes[0][place<kChunk>(col, first)]) = uint4{high[0], high[1], high[2], high[3]};
+    *reinterpret_cast<uint4*>(&planes[1][place<kChunk>(col, first)]) = uint4{low[0], low[1], low[2], low[3]};
+  }
+}
+/// sums += column s of the triangle times by, from the diagonal on.
+inline __device__ void add_column(float (&sums)[kChunk], const float (&column)[kChunk + 4], int s, float by) {
+#pragma unroll
+  for (int t = s / 4 * 4; t < kChunk; t += 4) {
+    const float4 of_s = *reinterpret_cast<const float4*>(&column[t]);  // zeros before the diagonal
+    sums[t] = fmaf(of_s.x, by, sums[t]);
+    sums[t + 1] = fmaf(of_s.y, by, sums[t + 1]);
+    sums[t + 2] = fmaf(of_s.z, by, sums[t + 2]);
+    sums[t + 3] = fmaf(of_s.w, by, sums[t + 3]);
+  }
 }
 
 /// What a value head needs, by one warp; lane s has column s of the triangles.
 template <int kWidth>
-__device__ void solve_head(const DeltaArgs& a, const Chunk& chunk, int head, ChunkStage<kWidth>& stage,
-                           ChunkOfHead& to) {
+__device__ void solve_head(const DeltaArgs& a, const DeltaGates& gates, ChunkStage<kWidth>& stage, ChunkOfHead& to) {
   const int lane = threadIdx.x % 32;
   auto& triangle = stage.triangle[threadIdx.x / 32];
-  DeltaGates gates{0, 0};  // behind the last token nothing decays and nothing is added
-  if (lane < chunk.rows) gates = delta_gates(a, chunk.first + lane, head);
   // Logarithms of G reach -1000 where their differences must be good to 1e-7.
   double grown = gates.log_decay;
   for (int below = 1; below < 32; below *= 2) {
@@ -180,35 +258,34 @@ __device__ void solve_head(const DeltaArgs& a, const Chunk& chunk, int head, Chu
   to.read[lane] = g * inverse_root;
   to.left[lane] = expf(static_cast<float>(last - grown));
   if (lane == 31) to.grown[0] = g;
-#pragma unroll 8
-  for (int t = 0; t < kChunk; ++t) {
-    const float ratio = expf(static_cast<float>(__shfl_sync(~0u, grown, t) - grown));
-    const float beta = __shfl_sync(~0u, gates.beta, t);
-    put(to.seen, t, lane, t >= lane ? ratio * stage.products[1][t][lane] * inverse_root : 0.0f);
-    triangle[lane][t] = t > lane ? beta * ratio * stage.products[0][t][lane] : 0.0f;
+#pragma unroll 1
+  for (int first = 0; first < kChunk; first += 4) {  // no more code than needed: a block runs it once
+    float x[2][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int t = first + i;
+      const float ratio = expf(static_cast<float>(__shfl_sync(~0u, grown, t) - grown));
+      const float beta = __shfl_sync(~0u, gates.beta, t);
+      x[0][i] = t > lane ? beta * ratio * stage.products[0][t][lane] : 0.0f;
+      x[1][i] = t >= lane ? ratio * stage.products[1][t][lane] * inverse_root : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      *reinterpret_cast<float4*>(&triangle[i][lane][first]) = float4{x[i][0], x[i][1], x[i][2], x[i][3]};
   }
   __syncwarp();
-  float column[kChunk];  // of T
+  float solved[kChunk], of_rests[kChunk] = {};  // columns of T and M
 #pragma unroll
-  for (int t = 0; t < kChunk; ++t) column[t] = t == lane ? 1.0f : 0.0f;
+  for (int t = 0; t < kChunk; ++t) solved[t] = t == lane ? 1.0f : 0.0f;
 #pragma unroll
-  for (int s = 0; s < kChunk; ++s) {
+  for (int s = 0; s < kChunk; ++s) add_column(solved, triangle[0][s], s, -solved[s]);
+  put(to.solve, lane, solved);
 #pragma unroll
-    for (int t = s / 4 * 4; t < kChunk; t += 4) {
-      const float4 of_s = *reinterpret_cast<const float4*>(&triangle[s][t]);  // zeros up to s
-      const float solved = column[s];
-      column[t] -= of_s.x * solved;
-      column[t + 1] -= of_s.y * solved;
-      column[t + 2] -= of_s.z * solved;
-      column[t + 3] -= of_s.w * solved;
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < kChunk; ++t) put(to.solve, t, lane, column[t]);
-  __syncwarp();  // the triangle may be written again
+  for (int s = 0; s < kChunk; ++s) add_column(of_rests, triangle[1][s], s, solved[s]);
+  put(to.seen, lane, of_rests);
 }
 
-/// Blocks: x: slot, y: key head.
+/// Blocks: x: slot, y: key head, z: value heads of the key head, kOpenWarps of them.
 template <int kWidth>
 __device__ void open_chunk(const ChunkArgs& a) {
   __shared__ ChunkStage<kWidth> stage;
@@ -217,13 +294,16 @@ __device__ void open_chunk(const ChunkArgs& a) {
   if (chunk.rows == 0) return;
   auto* const keys = reinterpret_cast<ChunkOfKeys<kWidth>*>(a.keys) + static_cast<int64_t>(slot) * a.delta.k_heads;
   auto* const heads = reinterpret_cast<ChunkOfHead*>(a.heads) + static_cast<int64_t>(slot) * a.delta.v_heads;
+  const int lane = threadIdx.x % 32,
+            head = key_head + static_cast<int>(blockIdx.z * kOpenWarps + threadIdx.x / 32) * a.delta.k_heads;
+  wait_for_previous_kernel();
+  DeltaGates gates{0, 0};  // behind the last token nothing decays and nothing is added
+  if (lane < chunk.rows && head < a.delta.v_heads) gates = delta_gates(a.delta, chunk.first + lane, head);
   load_rows(a.delta, chunk, key_head, stage, keys[key_head]);
   __syncthreads();
   multiply_rows(stage);
   __syncthreads();  // triangles take the place of the rows
-  for (int head = key_head + static_cast<int>(threadIdx.x / 32) * a.delta.k_heads; head < a.delta.v_heads;
-       head += kOpenThreads / 32 * a.delta.k_heads)
-    solve_head(a.delta, chunk, head, stage, heads[head]);
+  if (head < a.delta.v_heads) solve_head(a.delta, gates, stage, heads[head]);
 }
 
 #endif

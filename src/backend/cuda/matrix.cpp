@@ -247,8 +247,8 @@ void Uploader::finish() {
   check(cudaStreamSynchronize(stream_), "uploading weights");
 }
 
-size_t prepared_bytes(Activation rule, int64_t cols, int64_t capacity) {
-  return parts({.rule = rule, .cols = cols, .capacity = capacity}).bytes;
+size_t prepared_bytes(Activation rule, int64_t cols, int64_t capacity, int64_t few) {
+  return parts({.rule = rule, .cols = cols, .capacity = capacity, .few = few}).bytes;
 }
 
 void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& rotation, const Prepared& to) {

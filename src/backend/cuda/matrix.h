@@ -73,9 +73,9 @@ struct Prepared {
   int64_t cols = 0;
   int64_t capacity = 0;       // rows there is room for: part of the layout
   int64_t few = kFewRows;     // up to so many rows are laid out for products of few rows
-  std::byte* data = nullptr;  // prepared_bytes(rule, cols, capacity)
+  std::byte* data = nullptr;  // prepared_bytes(rule, cols, capacity, few)
 };
-size_t prepared_bytes(quant::Activation rule, int64_t cols, int64_t capacity);
+size_t prepared_bytes(quant::Activation rule, int64_t cols, int64_t capacity, int64_t few = kFewRows);
 
 /// Blockwise normalised Walsh-Hadamard transform before rounding: signs first (plan/plan.h, RotateArgs forward).
 struct Rotation {

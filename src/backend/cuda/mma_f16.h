@@ -36,6 +36,10 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
 __device__ __forceinline__ void synchronise(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+/// For those who wait there: this thread does not.
+__device__ __forceinline__ void arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 __device__ __forceinline__ uint32_t pack(float a, float b) {
   const __half2 h = __floats2half2_rn(a, b);
   return reinterpret_cast<const uint32_t&>(h);

@@ -5,9 +5,10 @@
 // The system is triangular, so d = T r: T, the inverse of the triangle, knows nothing of S, and r_t = b_t (v_t - G_t S
 // k_t) nothing of the other tokens (Yang et al., "Gated Delta Networks", 2024, section 3.3).
 //
-// A first kernel finds, all chunks at once, what does not depend on the state: normed keys and queries, T, and the
-// masked products of keys and queries. A second one walks over the chunks of a sequence with the state in registers:
-// two warps share 16 of its rows (value dimensions), which know nothing of the others, by columns.
+// A first kernel finds, all chunks at once, what does not depend on the state: normed keys and queries, T, and M, the
+// masked products of keys and queries times T, so that out = ... + M r. A second one walks over the chunks of a
+// sequence with the state in registers: two warps share 16 of its rows (value dimensions), which know nothing of the
+// others, by columns.
 //
 // Products are those of f32 but for the last bit: every operand is two halves, high + low (22 bits), and a product
 // three of the tensor cores'. Keys, queries and triangles are at most 1 and have a fixed scale; rows of the state and
@@ -15,7 +16,6 @@
 // the state by ordinary arithmetic: the tensor cores cut off what does not fit, always towards zero.
 #include "backend/cuda/delta_open.h"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/mma_f16.h"
 #include "backend/cuda/ops.h"
 
 namespace tern::cuda {
@@ -53,18 +53,18 @@ template <int kTiles>
 __device__ void scales_of(const float (&x)[kTiles][4], Scale (&scales)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float largest = 0;
+    float even = 0, odd = 0;
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) largest = fmaxf(largest, fmaxf(fabsf(x[i][2 * half]), fabsf(x[i][2 * half + 1])));
+    for (int i = 0; i < kTiles; ++i) {
+      even = fmaxf(even, fabsf(x[i][2 * half]));
+      odd = fmaxf(odd, fabsf(x[i][2 * half + 1]));
+    }
+    float largest = fmaxf(even, odd);
     largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
     scales[half] = scale_of(fmaxf(largest, __shfl_xor_sync(~0u, largest, 2)));
   }
 }
 
-/// Operand A of a k-step.
-struct Operand {
-  uint32_t high[4], low[4];
-};
 /// Of two tiles of sums side by side.
 __device__ Operand operand_of(const float (&left)[4], const float (&right)[4], const Scale (&scales)[2]) {
   Operand a;
@@ -79,39 +79,6 @@ __device__ Operand operand_of(const float (&left)[4], const float (&right)[4], c
   return a;
 }
 
-/// Adds the products of one operand with kTiles tiles of another, b[i]: high halves of a k-step, then low ones.
-template <int kTiles>
-__device__ void multiply_tiles(float (&sums)[kTiles][4], const Operand& a, const uint32_t (&b)[kTiles][4],
-                               int from = 0) {
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    if (i >= from) multiply_add(sums[i], a.low, b[i][0], b[i][1]);
-  }
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    if (i >= from) multiply_add(sums[i], a.high, b[i][2], b[i][3]);
-  }
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    if (i >= from) multiply_add(sums[i], a.high, b[i][0], b[i][1]);
-  }
-}
-
-constexpr int kTiles = kChunk / 8;  // of tokens
-
-/// Tokens are the columns of the other operand: columns 16 step.. of 8 of them a tile, from tile `first` on, of a
-/// matrix with a row a token.
-template <int kCols, int kCount>
-__device__ void load_tokens(uint32_t (&b)[kCount][4], const __half (&planes)[2][kChunk * kCols], int step,
-                            int first = 0, int from = 0) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    if (i >= from)
-      load_matrices(b[i], planes[lane / 16] + place<kCols>(8 * (first + i) + lane % 8, 16 * step + lane / 8 % 2 * 8));
-  }
-}
-
 /// Starts the copies of a chunk.
 template <int kWidth>
 __device__ void load_stage(typename Walk<kWidth>::Stage& stage, const ChunkArgs& a, int slot, const Chunk& chunk) {
@@ -119,17 +86,25 @@ __device__ void load_stage(typename Walk<kWidth>::Stage& stage, const ChunkArgs&
   const DeltaArgs& d = a.delta;
   const int head = blockIdx.y, dim = static_cast<int>(d.head_dim), first_row = blockIdx.x * W::kRows;
   const auto copy = [](auto& to, const std::byte* all, int64_t index) {
-    const auto* from = reinterpret_cast<const uint4*>(all + index * static_cast<int64_t>(sizeof(to)));
-    for (int i = threadIdx.x; i < static_cast<int>(sizeof(to) / 16); i += W::kBlock)
-      copy_async16(reinterpret_cast<uint4*>(&to) + i, from + i, true);
+    constexpr int kPieces = sizeof(to) / 16, kEach = (kPieces + W::kBlock - 1) / W::kBlock;
+    const auto* const from = reinterpret_cast<const uint4*>(all + index * static_cast<int64_t>(sizeof(to)));
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int piece = static_cast<int>(threadIdx.x) + i * W::kBlock;
+      if ((i + 1) * W::kBlock <= kPieces || piece < kPieces)
+        copy_async16(reinterpret_cast<uint4*>(&to) + piece, from + piece, true);
+    }
   };
   copy(stage.keys, a.keys, static_cast<int64_t>(slot) * d.k_heads + head % d.k_heads);
   copy(stage.head, a.heads, static_cast<int64_t>(slot) * d.v_heads + head);
-  for (int i = threadIdx.x; i < kChunk * W::kRows / 4; i += W::kBlock) {
-    const int t = i / (W::kRows / 4), row = first_row + i % (W::kRows / 4) * 4;
-    const bool exists = t < chunk.rows && row < dim;
-    const float* const from = d.v + (chunk.first + t) * d.v_stride + static_cast<int64_t>(head) * dim + row;
-    copy_async16(&stage.values[t][row - first_row], exists ? from : d.v, exists);
+  constexpr int kPieces = W::kRows / 4, kTogether = W::kBlock / kPieces;
+  static_assert(kChunk % kTogether == 0);
+  const int first = static_cast<int>(threadIdx.x) / kPieces, row = static_cast<int>(threadIdx.x) % kPieces * 4;
+  const float* from = d.v + (chunk.first + first) * d.v_stride + static_cast<int64_t>(head) * dim + first_row + row;
+#pragma unroll
+  for (int t = 0; t < kChunk; t += kTogether, from += kTogether * d.v_stride) {
+    const bool exists = first + t < chunk.rows && first_row + row < dim;
+    copy_async16(&stage.values[first + t][row], exists ? from : d.v, exists);
   }
   copy_async_commit();
 }
@@ -139,27 +114,6 @@ __device__ float4 vector_of(const float (&tile)[4]) {
 }
 __device__ void add(float (&sum)[4], const float4& x) {
   sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w;
-}
-
-/// Adds to d what the other part has of it, and puts into `out` both parts' sums of this part's half of `read`.
-template <int kWidth>
-__device__ void exchange_parts(typename Walk<kWidth>::Exchange& exchange, float (&d)[kTiles][4],
-                               const float (&read)[kTiles][4], float (&out)[kTiles / 2][4]) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % 2;
-  auto &mine = exchange.of[warp], &other = exchange.of[warp ^ 1];
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) mine[i][lane] = vector_of(d[i]);
-#pragma unroll
-  for (int i = 0; i < kTiles / 2; ++i) {
-    mine[kTiles + i][lane] = part == 0 ? vector_of(read[kTiles / 2 + i]) : vector_of(read[i]);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) out[i][e] = part == 0 ? read[i][e] : read[kTiles / 2 + i][e];
-  }
-  synchronise(1 + warp / 2, 64);
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) add(d[i], other[i][lane]);
-#pragma unroll
-  for (int i = 0; i < kTiles / 2; ++i) add(out[i], other[kTiles + i][lane]);
 }
 
 /// Keys times d (scaled so) are added to the warp's part of the state, which decays.
@@ -192,83 +146,103 @@ __device__ void add_to_state(const typename Walk<kWidth>::Stage& stage, const fl
   }
 }
 
+/// Adds the products of a part of the state, as operands, with keys or queries.
+template <int kWidth, int kSteps>
+__device__ void read_state(float (&sums)[kTiles][4], const Operand (&state)[kSteps],
+                           const __half (&planes)[2][kChunk * kWidth], int first_step) {
+  uint32_t b[kTiles][4];
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    load_tokens<kWidth>(b, planes, first_step + step);
+    multiply_tiles(sums, state[step], b);
+  }
+}
+
 /// What a chunk does to the columns of 16 rows of the state that a warp has, and what it reads of the rows, for half of
 /// the tokens: out[i][2 * half + e] for row g + 8 * half and token 8 * (2 * part + i) + 2 * (lane % 4) + e.
+/// meanwhile() happens where products are waited for.
 template <int kWidth>
 __device__ void walk_chunk(const typename Walk<kWidth>::Stage& stage, typename Walk<kWidth>::Exchange& exchange,
-                           typename Walk<kWidth>::State& state, float (&out)[kTiles / 2][4]) {
+                           typename Walk<kWidth>::State& state, float (&out)[kTiles / 2][4], const auto& meanwhile) {
   using W = Walk<kWidth>;
+  constexpr int kSteps = W::kColumns / 16;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % 2, row = warp / 2 * 16 + lane / 4;
   const ChunkOfHead& head = stage.head;
+  auto &mine = exchange.of[warp], &other = exchange.of[warp ^ 1];
   const auto token = [&](int i, int e) { return 8 * i + lane % 4 * 2 + e % 2; };
   float d[kTiles][4] = {}, read[kTiles][4] = {};
-  uint32_t b[kTiles][4];
   Scale scales[2];
 
+  // Both parts need all of d, and half of what is read by queries: the latter is found while the former is on its way.
   scales_of(state, scales);
+  Operand of_state[kSteps];
 #pragma unroll
-  for (int step = 0; step < W::kColumns / 16; ++step) {
-    const Operand a = operand_of(state[2 * step], state[2 * step + 1], scales);
-    load_tokens<kWidth>(b, stage.keys.keys, part * (W::kColumns / 16) + step);
-    multiply_tiles(d, a, b);
-    load_tokens<kWidth>(b, stage.keys.queries, part * (W::kColumns / 16) + step);
-    multiply_tiles(read, a, b);
-  }
+  for (int step = 0; step < kSteps; ++step) of_state[step] = operand_of(state[2 * step], state[2 * step + 1], scales);
+  read_state<kWidth>(d, of_state, stage.keys.keys, part * kSteps);
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) d[i][e] *= scales[e / 2].back, read[i][e] *= scales[e / 2].back;
+    for (int e = 0; e < 4; ++e) d[i][e] *= scales[e / 2].back;
+    mine[i][lane] = vector_of(d[i]);
   }
-  exchange_parts<kWidth>(exchange, d, read, out);
+  arrive(1 + (warp ^ 1), 64);
+  read_state<kWidth>(read, of_state, stage.keys.queries, part * kSteps);
+  meanwhile();
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) read[i][e] *= scales[e / 2].back;
+  }
+#pragma unroll
+  for (int i = 0; i < kTiles / 2; ++i) {
+    mine[kTiles + i][lane] = part == 0 ? vector_of(read[kTiles / 2 + i]) : vector_of(read[i]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) out[i][e] = part == 0 ? read[i][e] : read[kTiles / 2 + i][e];
+  }
+  synchronise(1 + warp, 64);
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    add(d[i], other[i][lane]);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int t = token(i, e);
       d[i][e] = head.beta[t] * stage.values[t][row + e / 2 * 8] - head.beta_grown[t] * d[i][e];
     }
   }
-#pragma unroll
-  for (int i = 0; i < kTiles / 2; ++i) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) out[i][e] *= head.read[token(kTiles / 2 * part + i, e)];
-  }
 
   // d = T r: token t needs tokens up to t alone.
   scales_of(d, scales);
-  float sums[kTiles][4] = {};
+  float sums[kTiles][4] = {}, seen[kTiles / 2][4] = {};
+  Operand r[kChunk / 16];
+#pragma unroll
+  for (int step = 0; step < kChunk / 16; ++step) r[step] = operand_of(d[2 * step], d[2 * step + 1], scales);
 #pragma unroll
   for (int step = 0; step < kChunk / 16; ++step) {
-    const Operand a = operand_of(d[2 * step], d[2 * step + 1], scales);
-    load_tokens<kChunk>(b, head.solve, step, 0, 2 * step);
-    multiply_tiles(sums, a, b, 2 * step);
+    uint32_t b[kTiles][4];
+    load_triangle(b, head.solve, step, 0, 2 * step);
+    multiply_tiles(sums, r[step], b, 2 * step);
   }
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) d[i][e] = sums[i][e] * scales[e / 2].back;
-  }
-
-  scales_of(d, scales);
-  float seen[kTiles / 2][4] = {};
 #pragma unroll
   for (int step = 0; step < kChunk / 16; ++step) {
     if (step > part) break;
-    const Operand a = operand_of(d[2 * step], d[2 * step + 1], scales);
-    uint32_t c[kTiles / 2][4];
-    load_tokens<kChunk>(c, head.seen, step, kTiles / 2 * part);
-    multiply_tiles(seen, a, c);
-  }
-#pragma unroll
-  for (int i = 0; i < kTiles / 2; ++i) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) out[i][e] += seen[i][e] * scales[e / 2].back;
+    uint32_t b[kTiles / 2][4];
+    load_triangle(b, head.seen, step, kTiles / 2 * part);
+    multiply_tiles(seen, r[step], b);
   }
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) d[i][e] *= head.left[token(i, e)];
+    for (int e = 0; e < 4; ++e) d[i][e] = sums[i][e] * (scales[e / 2].back * head.left[token(i, e)]);
   }
+  synchronise(9 + warp / 2, 64);
+#pragma unroll
+  for (int i = 0; i < kTiles / 2; ++i) {
+    add(out[i], other[kTiles + i][lane]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      out[i][e] = out[i][e] * head.read[token(kTiles / 2 * part + i, e)] + seen[i][e] * scales[e / 2].back;
+  }
+  scales_of(d, scales);
   add_to_state<kWidth>(stage, d, scales, state);
 }
 
@@ -307,23 +281,28 @@ __device__ void walk_chunks(const ChunkArgs& a) {
   const auto chunk = [&](int c) {
     return Chunk{static_cast<int64_t>(seq.first_row) + c * kChunk, min(kChunk, seq.n_rows - c * kChunk)};
   };
+  const int first_token = 8 * (kTiles / 2 * part) + lane % 4 * 2;
+  const int64_t token_floats = static_cast<int64_t>(a.delta.v_heads) * dim;
+  float* to_out = a.out + (seq.first_row + first_token) * token_floats + static_cast<int64_t>(head) * dim + row;
   wait_for_previous_kernel();
   if (chunks > 0) load_stage<kWidth>(stages[0], a, slot, chunk(0));
   for (int c = 0; c < chunks; ++c) {
     copy_async_wait<0>();
     __syncthreads();  // the stage has arrived, and the one before it has been used
-    if (c + 1 < chunks) load_stage<kWidth>(stages[(c + 1) % 2], a, slot + c + 1, chunk(c + 1));
     float out[kTiles / 2][4];
-    walk_chunk<kWidth>(stages[c % 2], exchange, state, out);
-    const Chunk now = chunk(c);
+    walk_chunk<kWidth>(stages[c % 2], exchange, state, out, [&] {
+      if (c + 1 < chunks) load_stage<kWidth>(stages[(c + 1) % 2], a, slot + c + 1, chunk(c + 1));
+    });
+    const int rows = chunk(c).rows - first_token;
 #pragma unroll
     for (int i = 0; i < kTiles / 2; ++i) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int t = 8 * (kTiles / 2 * part + i) + lane % 4 * 2 + e % 2, r = row + e / 2 * 8;
-        if (t < now.rows && r < dim) a.out[((now.first + t) * a.delta.v_heads + head) * dim + r] = out[i][e];
+        const int t = 8 * i + e % 2, r = e / 2 * 8;
+        if (t < rows && row + r < dim) to_out[t * token_floats + r] = out[i][e];
       }
     }
+    to_out += kChunk * token_floats;
   }
   float* const to = a.state.delta + seq.state_out * a.state.delta_floats;
   each_pair([&](float& x, float& y, int64_t at) { *reinterpret_cast<float2*>(to + at) = {x, y}; });
@@ -332,9 +311,9 @@ __device__ void walk_chunks(const ChunkArgs& a) {
 #endif
 
 template <int kWidth>
-__global__ void __launch_bounds__(kOpenThreads) open_chunks_kernel(const __grid_constant__ ChunkArgs a) {
-  begin_kernel();
+__global__ void __launch_bounds__(kOpenThreads, 4) open_chunks_kernel(const __grid_constant__ ChunkArgs a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  let_next_kernel_start();
   open_chunk<kWidth>(a);
 #endif
 }
@@ -384,7 +363,9 @@ void delta_chunks(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step,
     const ChunkArgs a{
         args, step, static_cast<int32_t>(n_seqs), state, scratch, scratch + bytes_of_keys<kWidth>(args, slots), out};
     launch("delta_open", open_chunks_kernel<kWidth>,
-           dim3(static_cast<unsigned>(slots), static_cast<unsigned>(args.k_heads)), kOpenThreads, 0, s, a);
+           dim3(static_cast<unsigned>(slots), static_cast<unsigned>(args.k_heads),
+                blocks(args.v_heads, kOpenWarps * args.k_heads)),
+           kOpenThreads, 0, s, a);
     static const cudaError_t raised = cudaFuncSetAttribute(
         walk_chunks_kernel<kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(W::kShared));
     check_launch(raised, "delta_walk");

@@ -207,7 +207,7 @@ class Expander {
     Rounded r{.buffer = x.id,
               .layout = {.rule = rule, .cols = width, .capacity = most_rows(o) * copies, .few = few_rows_}};
     if (rule != quant::Activation::kF32 || reading.x != x) {
-      r.buffer = buffer(0, o, static_cast<int64_t>(prepared_bytes(rule, width, r.layout.capacity)));
+      r.buffer = buffer(0, o, static_cast<int64_t>(prepared_bytes(rule, width, r.layout.capacity, few_rows_)));
       add_prepare(reading, r, copies, o);
     }
     return rounded_.emplace(key, r).first->second;
