@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(Group<L, kN>::kWarps * 32, 1)
 #if __CUDA_ARCH__ >= 900
   __shared__ uint64_t full[kGroupMostDepth], empty[kGroupMostDepth];
   if (threadIdx.x == 0) {
-    for (int i = 0; i < plan.depth; ++i) init_barrier(&full[i], feed.kFeeders), init_barrier(&empty[i], G::kWarps);
+    for (int i = 0; i < plan.depth; ++i) init_barrier(&full[i], feed.kFeeders), init_barrier(&empty[i], G::kWarps * 32);
     fence_barriers();
   }
   __syncthreads();
@@ -315,8 +315,7 @@ __global__ void __launch_bounds__(Group<L, kN>::kWarps * 32, 1)
     if (at.stage * G::kUnits + part < p.units)
       multiply_slot<L, kN>(ring + slot * G::kBytes, launch_rows_together(p), row_warp, part, lane, y);
 #if __CUDA_ARCH__ >= 900
-    __syncwarp();
-    if (lane == 0) arrive_barrier(&empty[slot]);
+    arrive_barrier(&empty[slot]);                // every lane for what it has read: as fast as one for a warp
     if (i > 1 && i - 2 + plan.depth < places) {  // two stages back: nobody waits long for the last warp
       if (warp < feed.kFeeders) {
         wait_barrier(&empty[used[1]], used_phase[1]);

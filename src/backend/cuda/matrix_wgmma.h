@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kGroups * 128 + 128, 1) wgmma_kernel(const __g
   const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32;
   const int first = static_cast<int>(blockIdx.y) * Stage::kActs, chunks = p.units;
   if (tid == 0) {
-    for (int i = 0; i < kWgmmaStages; ++i) init_barrier(&full[i], 1), init_barrier(&empty[i], kGroups * 4);
+    for (int i = 0; i < kWgmmaStages; ++i) init_barrier(&full[i], 1), init_barrier(&empty[i], kGroups * 128);
     fence_barriers();
   }
   __syncthreads();
@@ -146,10 +146,7 @@ __global__ void __launch_bounds__(kGroups * 128 + 128, 1) wgmma_kernel(const __g
     for (int s = 0; s < 4; ++s) wgmma_s8(c[part], a[s], from + s * 2, add || s > 0);
     wgmma_commit();
   };
-  const auto release = [&](int chunk) {
-    __syncwarp();
-    if (lane == 0) arrive_barrier(&empty[chunk % kWgmmaStages]);
-  };
+  const auto release = [&](int chunk) { arrive_barrier(&empty[chunk % kWgmmaStages]); };
   uint32_t a[kWhole ? 2 : 1][4][4];
   const auto multiply_chunk = [&](auto i, int chunk) {
     constexpr int kA = kWhole ? i % 2 : 0;
