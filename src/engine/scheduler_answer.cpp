@@ -105,6 +105,7 @@ void Answer::explain(const Scores& scores, TokenEvent& event) const {
   if (const Shortlist* list = scores.shortlist) {
     const auto best = list->candidates();
     const auto chosen = std::ranges::find(best, event.token, &Candidate::id);
+    CHECK(chosen != best.end(), "token {} is not among the {} best", event.token, best.size());
     tell(list->log_sum, chosen->logit, best.first(std::min(static_cast<size_t>(top_logprobs_), best.size())));
   } else {
     const auto logits = scores.logits;

@@ -138,7 +138,7 @@ TEST_F(CudaMatrix, MultipliesManyRowsOfWideMatrices) {
   for (const TensorType type : {TensorType::PQ2_0, TensorType::PTQ1_0, TensorType::I2_S, TensorType::Q4_K}) {
     std::mt19937 random(7);
     const Weight w = make_weight(*uploader, {.type = type, .cols = 5120, .rows = 200}, test::Codes::kAny, random);
-    for (const int64_t acts : {1, 5, 16, 17, 32, 512}) {
+    for (const int64_t acts : {1, 5, 16, 17, 32, 64, 65, 512}) {
       check_product(*this, *stream, w, quant::find_format(type)->activation, acts, random);
       if (HasFatalFailure()) return;
     }
@@ -150,7 +150,7 @@ TEST_F(CudaMatrix, MultipliesGroupsThatBlocksShare) {
   std::mt19937 random(8);
   const Weight w = make_weight(*uploader, {.type = TensorType::PQ2_0, .cols = 1408, .rows = 128 * 150 + 40},
                                test::Codes::kAny, random);
-  for (const int64_t acts : {3, 12, 20}) {
+  for (const int64_t acts : {3, 12, 20, 40}) {
     check_product(*this, *stream, w, Activation::kI8x128, acts, random);
     if (HasFatalFailure()) return;
   }

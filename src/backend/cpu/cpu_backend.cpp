@@ -82,6 +82,8 @@ class CpuBackend final : public Backend {
     auto& p = static_cast<CpuProgram&>(program);
     trace_ ? p.run_traced(step, results.logits, trace_) : p.run(step, results.logits);
     if (results.shortlists.empty()) return;
+    CHECK(step.wanted.size() == results.shortlists.size(), "{} wishes for {} shortlists", step.wanted.size(),
+          results.shortlists.size());
     machine_.pool->run({static_cast<uint32_t>(results.shortlists.size())}, [&](uint32_t begin, uint32_t end, int) {
       for (uint32_t row = begin; row < end; ++row) make_shortlist(*machine_.plan, step, results, row);
     });

@@ -33,6 +33,7 @@ struct Group {
   // the warps' sums: [unit][act][row]
   static constexpr int kSumStride = kGroupRows + 4, kSumBytes = kUnits * kActs * kSumStride * 4;
   static_assert(kUnits >= 1 && kBytes % 16 == 0 && kSumBytes % 16 == 0);
+  static_assert(kUnits * kChunksOfUnit <= 5, "a stage reads up to four chunks (512 columns) behind the last");
   __host__ __device__ static int stages(int units) { return (units + kUnits - 1) / kUnits; }
 };
 
@@ -310,7 +311,7 @@ __global__ void __launch_bounds__(Group<L, kN>::kWarps * 32, 1)
 #else
     copy_async_wait<0>();
     __syncthreads();  // the stage has arrived, and the one before it has been used
-    if (i + 1 < places) feed.all(slot ^ 1, PlaceCursor(begin + i + 1, stages));
+    if (i + 1 < places) feed.all(slot + 1 == plan.depth ? 0 : slot + 1, PlaceCursor(begin + i + 1, stages));
 #endif
     if (at.stage * G::kUnits + part < p.units)
       multiply_slot<L, kN>(ring + slot * G::kBytes, launch_rows_together(p), row_warp, part, lane, y);

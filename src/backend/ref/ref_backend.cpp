@@ -114,6 +114,8 @@ class RefBackend final : public Backend {
     const std::vector<double>& result = val(plan.logits).f;
     CHECK(results.logits.size() >= result.size());
     std::copy(result.begin(), result.end(), results.logits.begin());
+    CHECK(results.shortlists.empty() || step.wanted.size() == results.shortlists.size(), "{} wishes for {} shortlists",
+          step.wanted.size(), results.shortlists.size());
     for (size_t row = 0; row < results.shortlists.size(); ++row) make_shortlist(plan, step, results, row);
   }
 
@@ -355,6 +357,8 @@ class RefBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_ref_backend(Precision precision) { return std::make_unique<RefBackend>(precision); }
+std::unique_ptr<Backend> make_ref_backend(Precision precision) {
+  return std::make_unique<RefBackend>(precision);
+}
 
 }  // namespace tern
