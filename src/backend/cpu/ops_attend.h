@@ -263,10 +263,9 @@ void attend_in_bytes(const AttendTile& t, const TileMemory& m, int64_t begin, in
 }
 
 /// Whether the rows are a prompt's, and enough to turn pages into bytes for. A cache in f32 is asked for to be exact.
-template <typename V = Vec>
-bool takes_bytes(const AttendTile& t) noexcept {
-  return V::kByteDots && t.rows >= kLeastByteRows && t.k.type != PageType::kF32 && t.v.type != PageType::kF32 &&
-         t.dim_k % kPage == 0 && t.dim_v % kPage == 0;
+inline bool takes_bytes(const AttendTile& t) noexcept {
+  return t.rows >= kLeastByteRows && t.k.type != PageType::kF32 && t.v.type != PageType::kF32 && t.dim_k % kPage == 0 &&
+         t.dim_v % kPage == 0;
 }
 
 /// The first page, where one token may have nearly all the weight, and the newest are computed in f32 whatever there is

@@ -27,15 +27,6 @@ __device__ __forceinline__ void copy_async4(float* shared, const float* global) 
 #endif
 }
 
-/// Four 8 x 16 byte matrices; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* row) {
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(at)
-               : "memory");
-}
-
 /// The activations of a block: dense rows, or the pairs of one expert.
 struct GemmActs {
   const ProductArgs& p;
@@ -174,13 +165,7 @@ template <typename L>
 void launch_gemm(cudaStream_t stream, const ProductArgs& args) {
   constexpr int kM = kTilesShareActs<L> ? 2 : 1, kTiles = kM * kGemmWarps;
   ProductArgs p = args;
-  int blocks_so_far = 0, tiles_before = 0;
-  for (int i = 0; i < p.targets; ++i) {
-    blocks_so_far += (p.target[i].tiles_end - tiles_before + kTiles - 1) / kTiles;
-    tiles_before = p.target[i].tiles_end;
-    p.target[i].tiles_end = blocks_so_far;
-  }
-  const dim3 grid(static_cast<unsigned>(blocks_so_far),
+  const dim3 grid(static_cast<unsigned>(cut_tiles(p, kTiles)),
                   p.act_tiles ? static_cast<unsigned>(p.rows) : blocks(p.rows, kGemmActs));
   gemm_kernel<L, kM><<<grid, kGemmWarps * 32, 0, stream>>>(p);
   launched("gemm");

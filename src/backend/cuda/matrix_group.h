@@ -56,17 +56,6 @@ struct PlaceShare {
   }
 };
 
-/// Which target a group of a launch belongs to, and its first tile there. tiles_end counts groups.
-struct GroupSpot {
-  const Target* target;
-  int tile;
-};
-__device__ __forceinline__ GroupSpot find_group(const ProductArgs& p, int group) {
-  int first;
-  const Target& t = target_of_tile(p, group, first);
-  return {&t, (group - first) * (kGroupRows / kTileRows)};
-}
-
 /// A group and a stage of it.
 struct PlaceCursor {
   int group, stage, stages;
@@ -76,11 +65,6 @@ struct PlaceCursor {
     if (++stage == stages) stage = 0, ++group;
   }
 };
-
-/// Rows of a chunk in the ring.
-__device__ __forceinline__ int launch_rows_together(const ProductArgs& p) {
-  return (p.rows + 7) / 8 * 8;
-}
 
 /// Where the parts of a stage come from, and go to in the ring.
 template <typename L, int kN>
@@ -97,7 +81,7 @@ struct GroupFeed {
   }
   /// Tile i of a group at a stage. Tiles that do not exist repeat the last; their sums go nowhere.
   __device__ __forceinline__ const uint8_t* tile_at(const PlaceCursor& at, int i) const {
-    const auto [target, first] = find_group(p, at.group);
+    const auto [target, first] = find_place<G::kTiles>(p, at.group);
     const int last = (target->rows + kTileRows - 1) / kTileRows - 1;
     return target->w + min(first + i, last) * (static_cast<int64_t>(p.units) * L::kUnitBytes) +
            at.stage * G::kTileBytes;
@@ -107,7 +91,7 @@ struct GroupFeed {
   template <typename Copy>
   __device__ __forceinline__ void rows(uint8_t* to, const void* base, int stage, int pieces, int row_bytes, int i,
                                        int n, Copy copy) const {
-    const int here = launch_rows_together(p), piece = here * row_bytes;
+    const int here = whole_eights(p.rows), piece = here * row_bytes;
     const auto* const from =
         static_cast<const uint8_t*>(base) + static_cast<int64_t>(stage) * pieces * p.x.together * row_bytes;
     if (here == p.x.together) {
@@ -130,7 +114,7 @@ struct GroupFeed {
     if (warp != G::kTiles % G::kWarps) return;
     const auto copy = [&](uint8_t* to, const uint8_t* from, int bytes) { copy_bulk(to, from, bytes, full); };
     uint8_t* const to = slot_at(slot) + G::kWeightBytes;
-    if (lane == 0) expect_bytes(full, launch_rows_together(p) * (G::kChunks * 128 + (G::kScaled ? G::kFolds * 4 : 0)));
+    if (lane == 0) expect_bytes(full, whole_eights(p.rows) * (G::kChunks * 128 + (G::kScaled ? G::kFolds * 4 : 0)));
     rows(to, p.x.q, stage, G::kChunks, 128, lane, 32, copy);
     if constexpr (G::kScaled) rows(to + G::kActBytes, p.x.scales, stage, G::kFolds, 4, lane, 32, copy);
   }
@@ -213,7 +197,7 @@ struct GroupSums {
 #pragma unroll 4
     for (int i = static_cast<int>(threadIdx.x); i < p.rows * kGroupRows; i += G::kWarps * 32) apply(i);
   }
-  __device__ __forceinline__ void store(const GroupSpot& spot, int i, float sum) const {
+  __device__ __forceinline__ void store(const Spot& spot, int i, float sum) const {
     const int act = i / kGroupRows, row = spot.tile * kTileRows + i % kGroupRows;
     if (row < spot.target->rows)
       store_sum<L>(p, *spot.target, act, row, sum, read_finish(p, *spot.target, act, act, row));
@@ -223,7 +207,7 @@ struct GroupSums {
   }
   /// The group's product, or this block's part of it. The warps' sums are complete.
   __device__ __forceinline__ void finish(int group, bool whole) const {
-    const GroupSpot spot = find_group(p, group);
+    const Spot spot = find_place<G::kTiles>(p, group);
     if (whole) return each([&](int i) { store(spot, i, of(i)); });
     float* const to = partial(blockIdx.x, share.begin(blockIdx.x) < static_cast<unsigned>(group * stages));
     each([&](int i) { __stcg(to + i, of(i)); });
@@ -246,9 +230,9 @@ struct GroupSums {
   }
   /// Adds up the parts, in the order of the blocks.
   __device__ __forceinline__ void put_together(const Sharers& of) const {
-    const GroupSpot spot = find_group(p, of.group);
+    const Spot spot = find_place<G::kTiles>(p, of.group);
     const float* const first = partial(of.from, share.begin(of.from) < of.start);
-    constexpr int kAtOnce = kN < 4 ? kN * 2 : 8, kThreads = G::kWarps * 32;
+    constexpr int kAtOnce = 8, kThreads = G::kWarps * 32;
     const int end = p.rows * kGroupRows;
     for (int i = static_cast<int>(threadIdx.x); i < end; i += kAtOnce * kThreads) {
       float sum[kAtOnce];
@@ -314,7 +298,7 @@ __global__ void __launch_bounds__(Group<L, kN>::kWarps * 32, 1)
     if (i + 1 < places) feed.all(slot + 1 == plan.depth ? 0 : slot + 1, PlaceCursor(begin + i + 1, stages));
 #endif
     if (at.stage * G::kUnits + part < p.units)
-      multiply_slot<L, kN>(ring + slot * G::kBytes, launch_rows_together(p), row_warp, part, lane, y);
+      multiply_slot<L, kN>(ring + slot * G::kBytes, whole_eights(p.rows), row_warp, part, lane, y);
 #if __CUDA_ARCH__ >= 900
     arrive_barrier(&empty[slot]);                // every lane for what it has read: as fast as one for a warp
     if (i > 1 && i - 2 + plan.depth < places) {  // two stages back: nobody waits long for the last warp
@@ -369,17 +353,11 @@ template <typename L, int kN>
 void launch_groups_of(cudaStream_t stream, ProductArgs p, GroupPlan plan) {
   using G = Group<L, kN>;
   constexpr auto kKernel = group_kernel<L, kN>;
-  int groups = 0, tiles_before = 0;
-  for (int i = 0; i < p.targets; ++i) {
-    groups += (p.target[i].tiles_end - tiles_before + G::kTiles - 1) / G::kTiles;
-    tiles_before = p.target[i].tiles_end;
-    p.target[i].tiles_end = groups;
-  }
   static const cudaError_t ready =
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_memory() - kGroupReserved);
   check_launch(ready, "group");
   plan.depth = group_depth<L, kN>();
-  const int places = groups * G::stages(p.units), most = multiprocessors();
+  const int places = cut_tiles(p, G::kTiles) * G::stages(p.units), most = multiprocessors();
   launch("group", kKernel, dim3(static_cast<unsigned>(places < most ? places : most)),
          static_cast<unsigned>(G::kWarps * 32), static_cast<size_t>(G::kSumBytes + plan.depth * G::kBytes), stream, p,
          plan);

@@ -28,14 +28,19 @@ struct ActView {
   int together = 0;                    // lane order: rows of a chunk, with those that do not exist
   const float* multipliers = nullptr;  // [rows]: s of the row rule; nullptr otherwise
 };
+
 /// Where column c of a chunk of 128 stands: the 32 bytes that lane t of each four needs of it are together (mma.h).
 __host__ __device__ constexpr int act_position(int c) {
   return c % 16 / 4 * 32 + c / 32 * 8 + c % 32 / 16 * 4 + c % 4;
 }
 
+/// Rows as the eight columns of an operand hold them.
+__host__ __device__ constexpr int whole_eights(int64_t rows) {
+  return static_cast<int>((rows + 7) / 8 * 8);
+}
 /// Rows that lie together where there are `rows`.
 constexpr int rows_together(int64_t rows) {
-  return rows == 1 ? 1 : static_cast<int>((rows + 7) / 8 * 8);
+  return rows == 1 ? 1 : whole_eights(rows);
 }
 /// Lane order: where column c of chunk `chunk` of a row stands. Odd rows have their pairs of 16 bytes exchanged, which
 /// puts what eight lanes read together into different banks of shared memory.
@@ -78,6 +83,18 @@ struct ProductArgs {
   const int32_t* order = nullptr;
   const int4* act_tiles = nullptr;  // expert, first pair in `order`, pairs, 0
 };
+
+/// tiles_end counts tiles of 16 rows, and from here on pieces of `tiles` of them, the last of a target a part of one.
+/// How many there are.
+inline int cut_tiles(ProductArgs& p, int tiles) {
+  int pieces = 0, tiles_before = 0;
+  for (int i = 0; i < p.targets; ++i) {
+    pieces += (p.target[i].tiles_end - tiles_before + tiles - 1) / tiles;
+    tiles_before = p.target[i].tiles_end;
+    p.target[i].tiles_end = pieces;
+  }
+  return pieces;
+}
 
 /// Float weights and unrounded activations.
 struct FloatArgs {

@@ -1,6 +1,6 @@
 // Two to 16 activation rows: every byte of the weights is read once. As many blocks as the device holds walk over the
-// tiles of the launch; the warps of a block share a tile, taking stages of some two kilobytes in
-// turn, each through its own ring, across the ends of tiles, so memory never waits for arithmetic.
+// tiles of the launch; the warps of a block share a tile, taking stages of some two kilobytes in turn, each through its
+// own ring, across the ends of tiles, so memory never waits for arithmetic.
 #pragma once
 #include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_kernels.h"
@@ -227,12 +227,7 @@ template <typename L, int kM, int kN>
 void launch_matvec_of(cudaStream_t stream, ProductArgs p) {
   constexpr size_t kRing = MatvecRing<L, kM>::kBytes;
   constexpr auto kKernel = matvec_kernel<L, kM, kN>;
-  int places = 0, tiles_before = 0;
-  for (int i = 0; i < p.targets; ++i) {
-    places += (p.target[i].tiles_end - tiles_before + kM - 1) / kM;
-    tiles_before = p.target[i].tiles_end;
-    p.target[i].tiles_end = places;
-  }
+  const int places = cut_tiles(p, kM);
   static const auto resident = [] {  // blocks a multiprocessor holds, by warps
     struct Table {
       int blocks[kMatvecWarps + 1];

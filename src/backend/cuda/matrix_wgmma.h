@@ -201,13 +201,7 @@ void launch_wgmma(cudaStream_t stream, ProductArgs p) {
   static const cudaError_t ready =
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kShared));
   check_launch(ready, "wgmma");
-  int blocks_so_far = 0, tiles_before = 0;
-  for (int i = 0; i < p.targets; ++i) {
-    blocks_so_far += (p.target[i].tiles_end - tiles_before + kTiles - 1) / kTiles;
-    tiles_before = p.target[i].tiles_end;
-    p.target[i].tiles_end = blocks_so_far;
-  }
-  const dim3 grid(static_cast<unsigned>(blocks_so_far), blocks(p.rows, kPartActs * kParts));
+  const dim3 grid(static_cast<unsigned>(cut_tiles(p, kTiles)), blocks(p.rows, kPartActs * kParts));
   launch("wgmma", kKernel, grid, kGroups * 128 + 128, kShared, stream, p);
 }
 

@@ -103,6 +103,12 @@ __device__ __forceinline__ uint4 load_once(const void* p) {
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
+/// Four matrices of 8 rows of 16 bytes; lane l names row l % 8 of matrix l / 8, and gets of each bytes 4t.. of row g.
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row)));
+}
 /// 16 bytes from global to shared memory; asynchronous where the chip can. `valid` false writes zeros.
 __device__ __forceinline__ void copy_async16(void* shared, const void* global, bool valid) {
 #if __CUDA_ARCH__ >= 800

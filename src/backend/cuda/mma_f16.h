@@ -15,13 +15,7 @@ namespace tern::cuda {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
-/// Four matrices of 8 x 8 halves; lane l names row l % 8 of matrix l / 8. Of each a lane gets columns 2t, 2t + 1 of row
-/// g; transposed, rows 2t, 2t + 1 of column g.
-__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const __half* p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(p)));
-}
+/// load_matrices (mma.h), each matrix of 8 x 8 halves transposed: a lane gets rows 2t, 2t + 1 of column g.
 __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const __half* p) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
