@@ -98,6 +98,7 @@ void attend(benchmark::State& state, const AttendShape& s, KvType type, int32_t 
                       .pages = pages.data(),
                       .page_begin = 0,
                       .page_end = n_pages,
+                      .in_bytes = rows >= kLeastByteRows,
                       .out = out.data(),
                       .out_stride = s.group * s.dim,
                       .scratch = scratch.data()});

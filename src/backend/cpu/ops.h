@@ -35,6 +35,10 @@ struct PageSource {
   const std::byte *own = nullptr, *fresh = nullptr;
 };
 
+/// Rows of one page of their sequence in a Step from which their attention may read other pages in bytes. Rows of a
+/// page, not of a tile: how pages are cut into tiles depends on the number of threads, and results must not.
+inline constexpr int32_t kLeastByteRows = 16;
+
 /// Attention of `rows` consecutive query rows of one sequence, all query heads of one KV head, over pages
 /// [page_begin, page_end) of the sequence. Row i sees tokens [0, position + i].
 struct AttendTile {
@@ -47,6 +51,7 @@ struct AttendTile {
   int64_t page_bytes = 0;
   const int32_t* pages = nullptr;  // the sequence's page table
   int32_t page_begin = 0, page_end = 0;
+  bool in_bytes = false;  // see kLeastByteRows
   // kivi: the page of all rows, and the first of those before it that were filled by this very Step.
   int32_t own_page = -1, fresh_begin = INT32_MAX;
   float* out = nullptr;  // as q, heads of dim_v; or, when partial, [group][dim_v + 2]: sums not yet divided, top,

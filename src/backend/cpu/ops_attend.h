@@ -178,11 +178,11 @@ void add_values(const AttendTile& t, const TileMemory& m, const PageView& v, int
 void weigh(const TileMemory& m, int64_t vector, int64_t visible, int64_t dim_v) noexcept {
   constexpr int kVecs = kPage / Vec::kWidth;
   float* s = m.s + vector * kPage;
-  for (int64_t i = visible < 0 ? 0 : visible; i < kPage; ++i) s[i] = -__builtin_inff();
   if (visible <= 0) {
     for (int64_t i = 0; i < kPage; ++i) s[i] = 0;
     return;
   }
+  for (int64_t i = visible; i < kPage; ++i) s[i] = -__builtin_inff();
   Vec::F x[kVecs], tops = Vec::load(s);
   for (int i = 0; i < kVecs; ++i) tops = Vec::max(tops, x[i] = Vec::load(s + i * Vec::kWidth));
   float* total = m.total + vector * Vec::kWidth;
@@ -200,6 +200,7 @@ void weigh(const TileMemory& m, int64_t vector, int64_t visible, int64_t dim_v) 
     sums = Vec::add(sums, x[i]);
   }
   Vec::store(total, sums);
+  for (int64_t i = visible; i < kPage; ++i) s[i] = 0;  // 2^-126 of what a row must not see is left of them
 }
 
 void close_tile(const AttendTile& t, const TileMemory& m) noexcept {
@@ -262,9 +263,9 @@ void attend_in_bytes(const AttendTile& t, const TileMemory& m, int64_t begin, in
   }
 }
 
-/// Whether the rows are a prompt's, and enough to turn pages into bytes for. A cache in f32 is asked for to be exact.
+/// A cache in f32 is asked for to be exact.
 inline bool takes_bytes(const AttendTile& t) noexcept {
-  return t.rows >= kLeastByteRows && t.k.type != PageType::kF32 && t.v.type != PageType::kF32 && t.dim_k % kPage == 0 &&
+  return t.in_bytes && t.k.type != PageType::kF32 && t.v.type != PageType::kF32 && t.dim_k % kPage == 0 &&
          t.dim_v % kPage == 0;
 }
 

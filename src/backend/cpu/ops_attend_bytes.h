@@ -18,9 +18,11 @@ void butterflies(float* x, int64_t block, int64_t stride) noexcept;
 
 /// A page as bytes, four that are multiplied together next to each other.
 struct BytePage {
-  int8_t *k, *v;             // [dim_k/4][64][4], [64/4][dim_v][4]
-  int32_t* k_start;          // [64]: -128 times the sum of a key, because queries are stored with 128 added
-  float *k_scale, *v_scale;  // [64], [dim_v]
+  int8_t *k, *v;     // [dim_k/4][64][4], [64/4][dim_v][4]
+  int32_t* k_start;  // [64]: -128 times the sum of a key, because queries are stored with 128 added
+  // [64], [dim_v]; no numbers where a key or value had none, which bytes cannot show: scores and sums times them are
+  // NaN.
+  float *k_scale, *v_scale;
 };
 
 /// What a tile keeps for pages in bytes. Scratch: byte_scratch() floats (ops.h).
@@ -42,8 +44,7 @@ ByteTile open_bytes(float* scratch, int64_t vectors, int64_t dim_k, int64_t dim_
   return t;
 }
 
-constexpr int32_t kLeastByteRows = 16;  // of a tile that takes it
-constexpr float kLeastTop = 1e-30f;     // of zeros
+constexpr float kLeastTop = 1e-30f;  // of zeros
 
 /// Queries that a tile has scaled, as bytes. `memory`: dim floats.
 template <typename V>
@@ -56,7 +57,7 @@ void queries_to_bytes(const float* q, int64_t vectors, int64_t dim, bool rotated
     if (!rotated) rotate_keys(memory, dim, dim);
     typename V::F tops = V::set(kLeastTop);
     for (int64_t i = 0; i < dim; i += V::kWidth) tops = V::max(tops, V::abs(V::load(memory + i)));
-    const float top = V::top(tops);
+    const float top = V::top(tops);  // a NaN, which it may miss, makes the row one in the first page, in f32
     out.q_scale[n] = top / 127.0f * norm;
     const auto inverse = V::set(127.0f / top), bias = V::set(128.0f);
     for (int64_t i = 0; i < dim; i += 4 * V::kWidth) {
@@ -97,7 +98,7 @@ void keys_to_bytes(const B& keys, int64_t dim, bool rotated, float* wide, const 
   typename V::F top[4], inverse[4];
   for (auto& x : top) x = V::set(kLeastTop);
   for (int64_t k = 0; k < dim; ++k) {
-    for (int v = 0; v < 4; ++v) top[v] = V::max(top[v], V::abs(V::load(wide + k * kPage + v * V::kWidth)));
+    for (int v = 0; v < 4; ++v) top[v] = V::larger(top[v], V::load(wide + k * kPage + v * V::kWidth));
   }
   close_scales<V>(top, inverse, out.k_scale);
   typename V::Int sum[4];
@@ -120,7 +121,7 @@ void values_to_bytes(const B& values, int64_t dim, const BytePage& out) noexcept
     typename V::F top[4], inverse[4];
     for (auto& x : top) x = V::set(kLeastTop);
     for (int64_t t = 0; t < kPage; ++t) {
-      for (int v = 0; v < 4; ++v) top[v] = V::max(top[v], V::abs(values.load(t, c + v * V::kWidth)));
+      for (int v = 0; v < 4; ++v) top[v] = V::larger(top[v], values.load(t, c + v * V::kWidth));
     }
     close_scales<V>(top, inverse, out.v_scale + c);
     for (int64_t t = 0; t < kPage; t += 4) {

@@ -34,7 +34,8 @@ struct Machine {
 struct AttendTask {
   int32_t seq, row, rows;        // query rows [row, row + rows) of the batch
   int32_t page_begin, page_end;  // of the sequence
-  int32_t part;                  // index of its partial result, -1 when it is the whole
+  int32_t part = -1;             // index of its partial result, -1 when it is the whole
+  bool in_bytes = false;         // of AttendTile
 };
 
 /// The pages of a sequence that a Step appends to. The first and the last of them are tail pages of its slot (which

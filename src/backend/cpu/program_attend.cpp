@@ -107,10 +107,18 @@ void CpuProgram::plan_attention() {
       continue;
     }
     int32_t row = seq.n_rows;
-    while (row > 0) {  // longest first; a tile stays within a page of its sequence
+    while (row > 0) {  // longest first; tiles share the rows of a page of their sequence
       const int32_t page = (seq.position + row - 1) / kPageTokens;
-      const int32_t end = std::exchange(row, std::max({0, row - most_rows, page * kPageTokens - seq.position}));
-      tasks_[static_cast<size_t>(n_tasks_++)] = {index, seq.first_row + row, end - row, 0, page + 1, -1};
+      const int32_t first = std::max(0, page * kPageTokens - seq.position), in_page = row - first;
+      for (int32_t left = ceil_div(in_page, most_rows); left > 0; --left) {
+        const int32_t end = std::exchange(row, first + (row - first) * (left - 1) / left);
+        tasks_[static_cast<size_t>(n_tasks_++)] = {.seq = index,
+                                                   .row = seq.first_row + row,
+                                                   .rows = end - row,
+                                                   .page_begin = 0,
+                                                   .page_end = page + 1,
+                                                   .in_bytes = in_page >= kLeastByteRows};
+      }
     }
   }
 }
@@ -205,6 +213,7 @@ void CpuProgram::attend(const Node& n, int64_t item, int thread) {
                .pages = pages.table,
                .page_begin = task.page_begin,
                .page_end = task.page_end,
+               .in_bytes = task.in_bytes,
                .own_page = pages.own,
                .fresh_begin = tail.first_page,
                .out = f32(n.out, task.row) + head * group * a.head_dim_v,

@@ -78,6 +78,11 @@ struct Vec {
     const __m512i high = _mm512_mask_blend_epi8(0x8888888888888888, __m512i(x[2] << 16), __m512i(x[3] << 24));
     return Int(_mm512_mask_blend_epi16(0xaaaaaaaa, low, high));
   }
+  /// The larger magnitude of each lane, where `top` is one. As integers, for which a NaN is the largest: no max of
+  /// floats keeps it.
+  static F larger(F top, F x) noexcept {
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(top), _mm512_castps_si512(abs(x))));
+  }
   /// 64 lanes of 0..255.
   static void store_bytes(uint8_t* p, const Int (&x)[4]) noexcept {
     const __m512i low = _mm512_packus_epi32(__m512i(x[0]), __m512i(x[1]));
