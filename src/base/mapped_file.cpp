@@ -70,9 +70,8 @@ bool MappedFile::copy(size_t offset, std::span<std::byte> to) const noexcept {
 }
 
 void MappedFile::drop(size_t offset, size_t size) const noexcept {
-  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = (offset + page - 1) / page * page, end = (offset + size) / page * page;
-  if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE)), begin = offset / page * page;
+  ::madvise(const_cast<std::byte*>(data_) + begin, offset + size - begin, MADV_DONTNEED);
 }
 
 }  // namespace tern

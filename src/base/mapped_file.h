@@ -23,7 +23,8 @@ class MappedFile {
   /// Copies [offset, offset + to.size()) without making its pages part of this process. False when the file can no
   /// longer be read there.
   bool copy(size_t offset, std::span<std::byte> to) const noexcept;
-  /// Tells the system that the pages of [offset, offset+size) will not be read again soon (after a repack).
+  /// Tells the system that [offset, offset+size) will not be read again soon (after a repack). All pages that it
+  /// touches leave this process, so that nothing of neighbours that are dropped one by one stays.
   void drop(size_t offset, size_t size) const noexcept;
 
  private:

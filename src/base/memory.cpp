@@ -1,6 +1,7 @@
 #include "base/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -28,7 +29,8 @@ constexpr size_t kLine = 64;
        bytes, bytes >> 20, available_memory() >> 20);
 }
 
-/// Maps `bytes` (a multiple of 2 MB) at a 2 MB boundary: over-maps by one huge page and returns what sticks out.
+/// Maps `bytes` (whole pages) at a 2 MB boundary: over-maps by one huge page and returns what sticks out. What is over
+/// the last 2 MB is in small pages: a huge one would take up to 2 MB that nobody uses.
 std::byte* map_huge(size_t bytes) {
   void* p =
       ::mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -51,7 +53,7 @@ Memory::Memory(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
   if (bytes > SIZE_MAX / 2) refuse(bytes);
   if (is_huge(bytes)) {
-    data_ = map_huge(round_up(bytes, kHugePage));
+    data_ = map_huge(round_up(bytes, static_cast<size_t>(::sysconf(_SC_PAGESIZE))));
   } else {
     data_ = static_cast<std::byte*>(std::aligned_alloc(kLine, round_up(bytes, kLine)));
     if (data_) std::memset(data_, 0, bytes);
@@ -62,7 +64,7 @@ Memory::Memory(size_t bytes) : size_(bytes) {
 Memory::~Memory() {
   if (!data_) return;
   if (is_huge(size_)) {
-    ::munmap(data_, round_up(size_, kHugePage));
+    ::munmap(data_, size_);
   } else {
     std::free(data_);
   }

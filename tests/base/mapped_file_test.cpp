@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -51,6 +53,28 @@ TEST_F(MappedFileTest, ShowsTheBytesOfTheFile) {
   const MappedFile f(path);
   EXPECT_EQ(text(f), std::string_view("a\0b", 3));
   EXPECT_EQ(f.path(), path);
+}
+
+/// Bytes of the mapping at `data` that are in this process.
+size_t resident(const void* data) {
+  std::ifstream smaps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    unsigned long begin = 0, end = 0, kb = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) inside = begin == reinterpret_cast<uintptr_t>(data);
+    if (inside && std::sscanf(line.c_str(), "Rss: %lu kB", &kb) == 1) return size_t{kb} << 10;
+  }
+  return SIZE_MAX;
+}
+
+TEST_F(MappedFileTest, NothingStaysOfPartsThatWereDroppedOneByOne) {
+  constexpr size_t kBytes = 300'007, kPart = 25'001;  // neither ends where a page does
+  const MappedFile f(write("f", std::string(kBytes, 'x')));
+  EXPECT_EQ(std::count(text(f).begin(), text(f).end(), 'x'), static_cast<std::ptrdiff_t>(kBytes));
+  EXPECT_GE(resident(f.bytes().data()), kBytes);
+  for (size_t at = 0; at < kBytes; at += kPart) f.drop(at, std::min(kPart, kBytes - at));
+  EXPECT_EQ(resident(f.bytes().data()), 0u);
+  EXPECT_EQ(text(f).back(), 'x');
 }
 
 TEST_F(MappedFileTest, RefusesWhatIsNotAFileWithBytes) {
