@@ -145,6 +145,20 @@ TEST_F(CudaMatrix, MultipliesManyRowsOfWideMatrices) {
   }
 }
 
+TEST_F(CudaMatrix, MultipliesManyRowsByFloats) {
+  for (const TensorType type : {TensorType::F32, TensorType::F16, TensorType::BF16}) {
+    std::mt19937 random(9);
+    for (const MatrixShape& s :
+         {MatrixShape{.type = type, .cols = 5120, .rows = 48}, MatrixShape{.type = type, .cols = 264, .rows = 200}}) {
+      const Weight w = make_weight(*uploader, s, test::Codes::kAny, random);
+      for (const int64_t acts : {64, 129, 300}) {
+        check_product(*this, *stream, w, Activation::kF32, acts, random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 /// More groups of rows than any GPU has multiprocessors, of three stages each: blocks take parts of several.
 TEST_F(CudaMatrix, MultipliesGroupsThatBlocksShare) {
   std::mt19937 random(8);
@@ -304,6 +318,67 @@ TEST_F(CudaMatrix, RotatesBeforeItRounds) {
     for (int64_t i = 0; i < 40; ++i) {
       expect_near(dot(w.values.data() + i % 20 * kCols, y.data() + i / 20 * kCols, kCols), got[static_cast<size_t>(i)],
                   "rotated");
+    }
+  }
+}
+
+/// What a launch of many rows computes while it rounds is what launches of one row do, which the op table compares with
+/// ref: an integer that differs moves a product by more than 1e-4 of the largest.
+TEST_F(CudaMatrix, ComputesActivationsOfManyRowsAsOfOne) {
+  constexpr int64_t kRows = 300, kOut = 24;
+  struct Case {
+    int64_t cols;
+    int32_t norm_group;
+    bool gate, plain;
+    int64_t block, signs;  // of the rotation
+    Columns x_columns{}, gate_columns{};
+  };
+  const Columns tiled{.dim = 128, .stride = 128, .offset = 0, .k_heads = 16, .rep = 3},
+      halves{.dim = 256, .stride = 512, .offset = 256};
+  for (const Case& c : {Case{5120, 5120, false, true, 1024, 5120}, Case{2560, 2560, false, false, 128, 0},
+                        Case{4352, 0, true, false, 256, 4352}, Case{6144, 128, true, false, 512, 1024, tiled, tiled},
+                        Case{3072, 0, true, true, 1024, 3072, {}, halves}, Case{1152, 1152, false, true, 0, 0}}) {
+    std::mt19937 random(static_cast<uint32_t>(c.cols));
+    const Weight w =
+        make_weight(*uploader, {.type = TensorType::PQ2_0, .cols = c.cols, .rows = kOut}, test::Codes::kAny, random);
+    std::vector<float> signs(static_cast<size_t>(c.cols));
+    for (float& s : signs) s = random() % 2 == 0 ? 1.0f : -1.0f;
+    const int64_t stride = 2 * c.cols;
+    const DeviceMemory x = to_device(random_rows(kRows, stride, random)),
+                       gate = to_device(random_rows(kRows, stride, random)),
+                       norm = to_device(random_rows(1, c.cols, random)), sign = to_device(signs);
+    DeviceMemory room(prepared_bytes(Activation::kI8x128, c.cols, kRows));
+    const Prepared prepared{.rule = Activation::kI8x128, .cols = c.cols, .capacity = kRows, .data = room.data()};
+    const auto product = [&](int64_t first, int64_t rows, std::vector<float>* plain) {
+      check(cudaMemset(room.data(), 0x7f, room.size()), "poison");
+      DeviceMemory out = poisoned(static_cast<size_t>(rows * kOut)),
+                   values = poisoned(static_cast<size_t>(rows * c.cols));
+      const Source source{.x = floats(x) + first * stride,
+                          .x_stride = stride,
+                          .x_columns = c.x_columns,
+                          .norm = c.norm_group > 0 ? floats(norm) : nullptr,
+                          .group = c.norm_group,
+                          .eps = 1e-5f,
+                          .gate = c.gate ? floats(gate) + first * stride : nullptr,
+                          .gate_stride = stride,
+                          .gate_columns = c.gate_columns,
+                          .plain = c.plain ? floats(values) : nullptr};
+      prepare(stream->get(), source, rows, {c.block, c.signs, c.signs > 0 ? floats(sign) : nullptr}, prepared);
+      const Product to{.w = &w.matrix, .out = floats(out)};
+      multiply(stream->get(), {&to, 1}, prepared, rows, workspace.data());
+      stream->wait();
+      if (c.plain) *plain = to_host(values, static_cast<size_t>(rows * c.cols));
+      return to_host(out, static_cast<size_t>(rows * kOut));
+    };
+    std::vector<float> plain, plain_of_one;
+    const std::vector<float> many = product(0, kRows, &plain);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const std::vector<float> one = product(row, 1, &plain_of_one);
+      const float largest = std::abs(*std::ranges::max_element(one, {}, [](float v) { return std::abs(v); }));
+      for (size_t i = 0; i < one.size(); ++i)
+        ASSERT_NEAR(one[i], many[static_cast<size_t>(row * kOut) + i], 1e-5f * largest) << c.cols << " row " << row;
+      for (size_t i = 0; i < plain_of_one.size() && c.plain; ++i)
+        ASSERT_EQ(plain_of_one[i], plain[static_cast<size_t>(row * c.cols) + i]) << c.cols << " row " << row;
     }
   }
 }

@@ -35,6 +35,11 @@ bool overlaps_launches() {
   return overlaps;
 }
 
+bool multiplies_tf32() {
+  static const bool does = attribute(cudaDevAttrComputeCapabilityMajor, 0) >= 8;
+  return does;
+}
+
 int most_shared_memory() {
   static const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 48 << 10);
   return bytes;

@@ -6,7 +6,7 @@ namespace tern::cuda {
 /// `kind` in the order of Gate: silu, relu squared, sigmoid.
 inline __device__ float gate_of(int kind, float x) {
   if (kind == 1) return x > 0 ? x * x : 0.0f;
-  const float sigmoid = 1.0f / (1.0f + expf(-x));
+  const float sigmoid = __fdividef(1.0f, 1.0f + expf(-x));  // to the last bit but one
   return kind == 0 ? x * sigmoid : sigmoid;
 }
 

@@ -20,6 +20,8 @@ inline unsigned blocks(int64_t n, int64_t per_block = 1) {
 
 /// True when a kernel may begin while the one before it ends (sm_90 and later).
 bool overlaps_launches();
+/// True when tensor cores take tf32 (sm_80 and later).
+bool multiplies_tf32();
 /// Bytes of shared memory that a block can have.
 int most_shared_memory();
 int multiprocessors();

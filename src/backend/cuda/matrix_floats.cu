@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/matrix_float_tiles.h"
 #include "backend/cuda/matrix_kernels.h"
 #include "backend/cuda/mma.h"
 
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant
 
 template <typename T>
 void launch_rows(cudaStream_t stream, const FloatArgs& p) {
+  if (float_tiles_take(p)) return launch_float_tiles<T>(stream, p);
   const bool together = p.target.rows < kManyRows;
   constexpr int kActs = 8;
   const bool one = p.rows == 1 || p.ids;

@@ -22,30 +22,45 @@ __device__ void butterfly(float& a, float& b) {
   a = sum, b = difference;
 }
 
-/// H of blocks of 128 to 4 blockDim elements; `one` and `other` hold a float4 a thread. A product with -1 or 1 is
-/// exact: a sum with it is the sum or the difference.
-__device__ void transform_span(Four& x, int block, float4* one, float4* other) {
-  const int tid = static_cast<int>(threadIdx.x);
-  butterfly(x.v[0], x.v[1]);
-  butterfly(x.v[2], x.v[3]);
-  butterfly(x.v[0], x.v[2]);
-  butterfly(x.v[1], x.v[3]);
+/// H of blocks of 128 to 4 blockDim elements, of kSpans spans at once; `one` and `other` hold kSpans float4 a thread,
+/// and are named so that a next call may follow without a barrier. A product with -1 or 1 is exact: a sum with it is
+/// the sum or the difference.
+template <int kSpans>
+__device__ __forceinline__ void transform_spans(Four (&x)[kSpans], int block, float4*& one, float4*& other) {
+  const int tid = static_cast<int>(threadIdx.x), threads_a_span = static_cast<int>(blockDim.x);
 #pragma unroll
-  for (int lanes = 1; lanes < 32; lanes *= 2) {
-    const float sign = tid & lanes ? -1.0f : 1.0f;
-    for (float& v : x.v) v = __fmaf_rn(v, sign, __shfl_xor_sync(~0u, v, lanes));
+  for (Four& f : x) {
+    butterfly(f.v[0], f.v[1]);
+    butterfly(f.v[2], f.v[3]);
+    butterfly(f.v[0], f.v[2]);
+    butterfly(f.v[1], f.v[3]);
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      const float sign = tid & lanes ? -1.0f : 1.0f;
+      for (float& v : f.v) v = __fmaf_rn(v, sign, __shfl_xor_sync(~0u, v, lanes));
+    }
   }
 #pragma unroll 1
   for (int threads = 32; threads * 4 < block; threads *= 2) {
-    one[tid] = {x.v[0], x.v[1], x.v[2], x.v[3]};
+#pragma unroll
+    for (int i = 0; i < kSpans; ++i) one[i * threads_a_span + tid] = {x[i].v[0], x[i].v[1], x[i].v[2], x[i].v[3]};
     __syncthreads();
-    const float4 o = one[tid ^ threads];
-    const float sign = tid & threads ? -1.0f : 1.0f, others[4] = {o.x, o.y, o.z, o.w};
-    for (int i = 0; i < 4; ++i) x.v[i] = __fmaf_rn(x.v[i], sign, others[i]);
+    const float sign = tid & threads ? -1.0f : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kSpans; ++i) {
+      const float4 o = one[i * threads_a_span + (tid ^ threads)];
+      const float others[4] = {o.x, o.y, o.z, o.w};
+      for (int k = 0; k < 4; ++k) x[i].v[k] = __fmaf_rn(x[i].v[k], sign, others[k]);
+    }
     float4* const next = other;
     other = one;
     one = next;
   }
+}
+__device__ void transform_span(Four& x, int block, float4* one, float4* other) {
+  Four spans[1] = {x};
+  transform_spans(spans, block, one, other);
+  x = spans[0];
 }
 
 /// H of blocks of `block` elements that lie in the span, times `factor`; `shared` has two buffers of a float4 a thread,
@@ -327,7 +342,8 @@ __global__ void __launch_bounds__(512) prepare_few_kernel(const __grid_constant_
   }
   if (s.plain && in) *reinterpret_cast<float4*>(s.plain + row * cols + col) = {x.v[0], x.v[1], x.v[2], x.v[3]};
   if (p.block > 0) {
-    for (int i = 0; i < 4; ++i) x.v[i] *= p.signs ? signs.v[i] * p.factor : p.factor;
+    // not to be fused with the sums that follow: the bits are quant::rotate's
+    for (int i = 0; i < 4; ++i) x.v[i] = __fmul_rn(x.v[i], p.signs ? signs.v[i] * p.factor : p.factor);
     transform_span(x, static_cast<int>(p.block), exchange[0], exchange[1]);
   }
   float largest = largest_of_warp(magnitude_of(x));
@@ -343,16 +359,134 @@ __global__ void __launch_bounds__(512) prepare_few_kernel(const __grid_constant_
   if (lane == 0) p.scales[static_cast<int64_t>(col / 128) * p.together + row] = by.scale;
 }
 
-bool few_kernel_takes(const PrepareArgs& p) {
+constexpr int kManyThreads = 256, kManySpan = kManyThreads * 4, kMostSpans = 5;
+template <int kSpans>
+constexpr int kManyBlocks = kSpans == 1 ? 4 : 2;  // of a multiprocessor
+
+/// The same for many rows: a thread keeps its columns and their constants, and reads a row while it computes the one
+/// before. kSpans spans are a row, whose norm is found here, or, without such a norm, one span of it.
+/// Blocks: x: rows_a_block rows; y: span of them.
+template <int kSpans>
+__global__ void __launch_bounds__(kManyThreads, kManyBlocks<kSpans>)
+    prepare_many_kernel(const __grid_constant__ PrepareArgs p, int rows_a_block) {
+  __shared__ float4 exchange[2][kSpans * kManyThreads];
+  __shared__ double squares[2][kManyThreads / 32];
+  constexpr bool kRowNorm = kSpans > 1;
+  const Source& s = p.source;
+  const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32, cols = static_cast<int>(p.cols),
+            begin = static_cast<int>(blockIdx.y) * kManySpan + tid * 4;
+  const auto column = [&](int i) { return begin + i * kManySpan; };
+  const auto read = [&](const float* from, int at, int i) {
+    float4 v{0, 0, 0, 0};
+    if (column(i) < cols) v = *reinterpret_cast<const float4*>(from + at);
+    return Four{v.x, v.y, v.z, v.w};
+  };
+  Four norm[kSpans], signs[kSpans];
+#pragma unroll
+  for (int i = 0; i < kSpans; ++i) {
+    norm[i] = signs[i] = Four{};
+    if (s.norm) norm[i] = read(s.norm, kRowNorm ? column(i) : column(i) & (s.group - 1), i);
+    if (p.signs) signs[i] = read(p.signs, p.width == cols ? column(i) : column(i) % static_cast<int>(p.width), i);
+    for (float& v : signs[i].v) v = p.signs ? v * p.factor : p.factor;
+  }
+  const int x_at = kRowNorm ? begin : place_of(s.x_columns, begin), gate_at = place_of(s.gate_columns, begin);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows_a_block, end = min(first + rows_a_block, p.rows);
+  Four next[kSpans], next_gate{};
+  const auto read_row = [&](int64_t row) {
+#pragma unroll
+    for (int i = 0; i < kSpans; ++i) next[i] = read(s.x + row * s.x_stride, x_at + i * kManySpan, i);
+    if (!kRowNorm && s.gate) next_gate = read(s.gate + row * s.gate_stride, gate_at, 0);
+  };
+  float4 *one = exchange[0], *other = exchange[1];
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  read_row(first);
+  for (int64_t row = first; row < end; ++row) {
+    Four x[kSpans];
+#pragma unroll
+    for (int i = 0; i < kSpans; ++i) x[i] = next[i];
+    const Four gate = next_gate;
+    if (row + 1 < end) read_row(row + 1);
+    if (s.norm) {
+      double sum = 0;
+      if constexpr (kRowNorm) {
+        double* const parts = squares[row % 2];
+#pragma unroll
+        for (int i = 0; i < kSpans; ++i) sum += square(x[i]);
+        sum = sum_of_lanes(sum, 32);
+        if (lane == 0) parts[warp] = sum;
+        __syncthreads();
+        sum = sum_of_lanes(parts[lane % (kManyThreads / 32)], kManyThreads / 32);
+      } else {
+        sum = sum_of_lanes(square(x[0]), s.group / 4);
+      }
+      const float factor = norm_factor(sum, kRowNorm ? p.reciprocal : 1.0 / s.group, s.eps);
+#pragma unroll
+      for (int i = 0; i < kSpans; ++i) {
+        for (int k = 0; k < 4; ++k) x[i].v[k] = x[i].v[k] * factor * norm[i].v[k];
+      }
+    }
+    if (!kRowNorm && s.gate) {
+      for (int k = 0; k < 4; ++k) x[0].v[k] *= gate_of(s.gate_kind, gate.v[k]);
+    }
+#pragma unroll
+    for (int i = 0; i < kSpans; ++i) {
+      if (s.plain && column(i) < cols)
+        *reinterpret_cast<float4*>(s.plain + row * cols + column(i)) = {x[i].v[0], x[i].v[1], x[i].v[2], x[i].v[3]};
+      for (int k = 0; p.block > 0 && k < 4; ++k) x[i].v[k] = __fmul_rn(x[i].v[k], signs[i].v[k]);
+    }
+    if (p.block > 0) transform_spans(x, static_cast<int>(p.block), one, other);
+    float largest = 0;  // lane i's is span i's: divisions take longer than this
+#pragma unroll
+    for (int i = 0; i < kSpans; ++i) {
+      const float of_span = largest_of_warp(magnitude_of(x[i]));
+      if (kSpans == 1 || lane == i) largest = of_span;
+    }
+    const GroupScale by = group_scale(largest);
+    int8_t* const to = p.q + act_piece(row, begin / 128, begin % 128 / 16, p.q_stride) + begin % 16;
+#pragma unroll
+    for (int i = 0; i < kSpans; ++i) {
+      if (column(i) >= cols) continue;  // a warp at a time
+      const float multiplier = kSpans == 1 ? by.multiplier : __shfl_sync(~0u, by.multiplier, i);
+      *reinterpret_cast<uint32_t*>(to + i * (kManySpan / 128 * kActChunkBytes)) = round_columns(x[i], multiplier);
+      if (lane == (kSpans == 1 ? 0 : i)) p.scales[scale_place(p, row, column(i))] = by.scale;
+    }
+    if (blockIdx.y != 0) continue;
+    for (int col = cols + tid * 4; col < p.q_stride; col += kManySpan) {
+      *reinterpret_cast<uint32_t*>(p.q + act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16) = 0;
+      if (lane == 0) p.scales[scale_place(p, row, col)] = 0;
+    }
+  }
+}
+
+/// Whole chunks at aligned addresses, rounded in groups of them.
+bool takes_whole_chunks(const PrepareArgs& p) {
   const Source& s = p.source;
   const auto aligned = [](const float* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
   const auto power = [](int64_t n) { return (n & (n - 1)) == 0; };
-  return p.q && p.rows < kManyRows && p.together > 0 && p.group >= 128 && p.cols % 128 == 0 && !p.inverse &&
+  return p.q && p.group >= 128 && p.cols % 128 == 0 && !p.inverse &&
          (p.block == 0 || (p.block >= 128 && p.block <= 2048)) && s.x_stride % 4 == 0 && s.gate_stride % 4 == 0 &&
          aligned(s.x) && aligned(s.norm) && aligned(s.gate) && aligned(s.plain) && aligned(p.signs) &&
          power(s.x_columns.dim) && power(s.gate_columns.dim);
 }
 
+bool has_row_norm(const PrepareArgs& p) {
+  return p.source.norm && p.source.group == p.cols;
+}
+bool many_kernel_takes(const PrepareArgs& p) {
+  return takes_whole_chunks(p) && p.together == 0 && p.group == 128 && p.block <= kManySpan &&
+         (!has_row_norm(p) || (!p.source.gate && p.source.x_columns.dim == 0 && p.cols <= kMostSpans * kManySpan));
+}
+
+/// As many blocks as run at the same time, so that each keeps its constants for all of its rows.
+template <int kSpans>
+void launch_many(cudaStream_t stream, const PrepareArgs& p) {
+  const int64_t spans = kSpans > 1 ? 1 : (p.cols + kManySpan - 1) / kManySpan;
+  const int64_t resident = multiprocessors() * kManyBlocks<kSpans>;
+  const int64_t groups = std::clamp<int64_t>(resident / spans, 1, p.rows), rows = (p.rows + groups - 1) / groups;
+  launch("prepare", prepare_many_kernel<kSpans>, dim3(blocks(p.rows, rows), static_cast<unsigned>(spans)), kManyThreads,
+         0, stream, p, static_cast<int>(rows));
+}
 }  // namespace
 
 void launch_prepare(cudaStream_t stream, const PrepareArgs& p) {
@@ -364,7 +498,12 @@ void launch_prepare(cudaStream_t stream, const PrepareArgs& p) {
   const size_t shared = p.block > 128 ? threads * 2 * sizeof(float4) : 0;
   const bool whole_rows = by_row || (p.source.norm && p.source.group == p.cols && p.rows >= kManyRows);
   const dim3 grid(static_cast<unsigned>(p.rows), whole_rows ? 1u : blocks(p.q ? p.q_stride : p.cols, span));
-  if (few_kernel_takes(p)) return launch("prepare", prepare_few_kernel, grid, threads, 0, stream, p);
+  if (many_kernel_takes(p))
+    return (!has_row_norm(p)          ? launch_many<1>
+            : p.cols <= 3 * kManySpan ? launch_many<3>
+                                      : launch_many<kMostSpans>)(stream, p);
+  if (takes_whole_chunks(p) && p.rows < kManyRows && p.together > 0)
+    return launch("prepare", prepare_few_kernel, grid, threads, 0, stream, p);
   // With rows kept in registers a prompt of BitNet 2B went from 62,500 to 46,700 tokens/s.
   const auto kernel = !by_row ? prepare_kernel : p.rows < kManyRows ? prepare_row_kernel<2> : prepare_row_kernel<0>;
   launch("prepare", kernel, grid, threads, shared, stream, p);
