@@ -1,6 +1,8 @@
 // Attention of few rows on the tensor cores: one row's query heads of a KV head are a tile of 16 vectors. Its context
 // is cut into parts; of two pages at a time each warp has 16 tokens, whose keys and values it brings to shared memory
-// for itself, so that no warp waits for another before the end.
+// for itself, so that no warp waits for another before the end. In a decode step the row's queries, and its key and
+// value in the block that has the newest page, come from their projections here.
+#include "backend/cuda/attend_inputs.h"
 #include "backend/cuda/attend_tile.h"
 
 namespace tern::cuda {
@@ -17,7 +19,8 @@ template <int kDim, int kStages>
 constexpr size_t kShared = (kVectors * kRow<kDim> + kWarps * kStages * kStage<kDim>)*sizeof(__half);
 
 struct FewArgs {
-  const float* q;
+  const float* q;   // [rows][heads][dim], or
+  AttendInputs in;  // with in.q.x, where they and the row's key and value come from
   DeviceStep step;
   AttendShape shape;
   KvView kv;
@@ -46,6 +49,48 @@ __device__ void score(const __half* queries, const __half* keys, int lane, float
   }
 }
 
+/// The queries of a block as halves, and, with `newest`, the row's key and value to their page. A barrier at the end.
+template <int kDim>
+__device__ void bring_queries(const FewArgs& a, const SeqRows& seq, int64_t row, int kv_head, bool newest,
+                              __half* queries) {
+  __shared__ float heads[kWarps][kDim];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = a.shape.heads / a.shape.kv_heads;
+  const auto store = [&](int m, int d, float2 x) {
+    *reinterpret_cast<uint32_t*>(queries + m * kRow<kDim> + d) = pack(x.x, x.y);
+  };
+  for (int i = group * kDim / 2 + threadIdx.x; i < kVectors * kDim / 2; i += kThreads)
+    store(i / (kDim / 2), i % (kDim / 2) * 2, {0, 0});
+  if (!a.in.q.x) {
+    wait_for_previous_kernel();
+    for (int i = threadIdx.x; i < group * kDim / 2; i += kThreads) {
+      const int m = i / (kDim / 2), d = i % (kDim / 2) * 2;
+      store(m, d, *reinterpret_cast<const float2*>(a.q + (row * a.shape.heads + kv_head * group + m) * kDim + d));
+    }
+    return __syncthreads();
+  }
+  const int32_t position = a.step.positions[row];
+  const char* const page = page_of(a.kv, a.step, seq, position / kPageTokens);
+  const auto source_of = [&](int job) -> const HeadInput& {
+    return job < group ? a.in.q : job == group ? a.in.k : a.in.v;
+  };
+  HeadNorm<kDim> norm;
+  norm.read(source_of(warp), kDim, lane);
+  wait_for_previous_kernel();
+#pragma unroll 1
+  for (int job = warp; job < group + (newest ? 2 : 0); job += kWarps) {
+    const HeadInput& from = source_of(job);
+    if (job != warp) norm.read(from, kDim, lane);
+    compute_head(from, a.in, row, job < group ? kv_head * group + job : kv_head, kDim, norm, lane, heads[warp]);
+    if (job < group) {
+      for (int d = lane * 2; d < kDim; d += 64) store(job, d, *reinterpret_cast<const float2*>(&heads[warp][d]));
+    } else {
+      write_head(a.kv, page, job == group, kv_head, position % kPageTokens, kDim, heads[warp], lane);
+    }
+    __syncwarp();
+  }
+  __syncthreads();
+}
+
 template <int kDim, int kStages>
 __device__ void attend_part(const FewArgs& a) {
   extern __shared__ __half shared[];
@@ -62,45 +107,38 @@ __device__ void attend_part(const FewArgs& a) {
   __half *const queries = shared, *const mine = queries + kVectors * kRow<kDim> + warp * kStages * kStage<kDim>;
   const int first_token = warp % kWarpsOfPage * kTokens, rounds = (end - begin + kPages - 1) / kPages;
   const auto page_of_round = [&](int i) { return begin + i * kPages + warp / kWarpsOfPage; };
-  const auto load = [&](int i) {
+  /// The warp's keys or values of a round, on their way.
+  const auto load = [&](int i, bool keys) {
     if (const int p = page_of_round(i); p < end) {
-      const char* page = a.kv.base + static_cast<int64_t>(a.step.pages[seq.first_page + p]) * a.kv.page_bytes;
-      __half* const to = mine + i % kStages * kStage<kDim>;
-      const int exist = seen - p * kPageTokens;
-      load_tokens<kDim, kTokens, 32>(to, page + kv_head * a.kv.k_head_bytes, a.kv.k_type, first_token, exist, lane);
-      load_tokens<kDim, kTokens, 32>(to + kTokens * kRow<kDim>, page + a.kv.v_offset + kv_head * a.kv.v_head_bytes,
-                                     a.kv.v_type, first_token, exist, lane);
+      const char* page = page_of(a.kv, a.step, seq, p);
+      load_tokens<kDim, kTokens, 32>(
+          mine + i % kStages * kStage<kDim> + (keys ? 0 : kTokens * kRow<kDim>),
+          page + (keys ? kv_head * a.kv.k_head_bytes : a.kv.v_offset + kv_head * a.kv.v_head_bytes),
+          keys ? a.kv.k_type : a.kv.v_type, first_token, seen - p * kPageTokens, lane);
     }
     copy_async_commit();
   };
   const auto load_first = [&] {
-    for (int i = 0; i < kStages - 1; ++i) load(i);
+    for (int i = 0; i < 2 * kStages; ++i) load(i / 2, i % 2 == 0);
   };
-  const bool written_before =
-      (begin + (kStages - 1) * kPages) * kPageTokens <= seq.position;  // by no kernel of this Step
+  const bool written_before = (begin + kStages * kPages) * kPageTokens <= seq.position;  // by no kernel of this Step
   if (written_before) load_first();
-  wait_for_previous_kernel();
+  bring_queries<kDim>(a, seq, row, kv_head, end == pages, queries);
   if (!written_before) load_first();
-  for (int i = threadIdx.x; i < kVectors * kDim / 2; i += kThreads) {
-    const int m = i / (kDim / 2), d = i % (kDim / 2) * 2;
-    float2 x{0, 0};
-    if (m < group) x = *reinterpret_cast<const float2*>(a.q + (row * a.shape.heads + kv_head * group + m) * kDim + d);
-    *reinterpret_cast<uint32_t*>(queries + m * kRow<kDim> + d) = pack(x.x, x.y);
-  }
-  __syncthreads();
 
   const float scale = a.shape.scale * kLog2e;
   float sums[kDim / 8][4] = {};
   Online online;
   for (int round = 0; round < rounds; ++round) {
-    load(round + kStages - 1);
-    copy_async_wait<kStages - 1>();
+    copy_async_wait<2 * kStages - 1>();
     __syncwarp();
     const __half* const keys = mine + round % kStages * kStage<kDim>;
     const int p = page_of_round(round), tokens = seen - p * kPageTokens;
     if (p >= end) break;  // the last round, of pages that are not a multiple of kPages
     float s[2][4] = {};
     score<kDim>(queries, keys, lane, s);
+    __syncwarp();  // the keys have been read
+    load(round + kStages, true);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       for (int i = 0; i < 4; ++i) {
@@ -113,6 +151,8 @@ __device__ void attend_part(const FewArgs& a) {
     const uint32_t w[4] = {pack(s[0][0], s[0][1]), pack(s[0][2], s[0][3]), pack(s[1][0], s[1][1]),
                            pack(s[1][2], s[1][3])};
     const __half* const values = keys + kTokens * kRow<kDim>;
+    copy_async_wait<2 * kStages - 1>();
+    __syncwarp();
 #pragma unroll
     for (int n = 0; n < kDim / 16; ++n) {
       uint32_t b[4];
@@ -122,7 +162,8 @@ __device__ void attend_part(const FewArgs& a) {
         multiply_add(sums[2 * n + t], w, b[2 * t], b[2 * t + 1]);
       }
     }
-    __syncwarp();  // the stage has been read
+    __syncwarp();  // the values have been read
+    load(round + kStages, false);
   }
   copy_async_wait<0>();
   __syncthreads();
@@ -201,10 +242,11 @@ bool attend_few_supports(const AttendShape& shape, const KvView& kv, int compute
   return attend_tiles_supports(shape, kv, compute_capability) && shape.heads / shape.kv_heads <= kVectors;
 }
 
-void attend_few(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, const AttendShape& shape,
-                const KvView& kv, int64_t parts, float* scratch, int32_t* counters, float* out) {
+void attend_few(cudaStream_t s, const float* q, const AttendInputs& in, const DeviceStep& step, int64_t rows,
+                const AttendShape& shape, const KvView& kv, int64_t parts, float* scratch, int32_t* counters,
+                float* out) {
   if (rows == 0) return;
-  const FewArgs a{q, step, shape, kv, parts, scratch, counters, out};
+  const FewArgs a{q, in, step, shape, kv, parts, scratch, counters, out};
   if (shape.dim_k == 64) {
     launch_few<64>(s, a, rows);
   } else if (shape.dim_k == 128) {

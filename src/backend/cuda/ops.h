@@ -130,7 +130,7 @@ struct HeadInput {
   const float2* angles = nullptr;  // then rope with the row's angles [rows][pairs], or none
 };
 struct AttendInputs {
-  HeadInput q, k, v;       // q.x is null when attend() reads the queries as they are
+  HeadInput q, k, v;       // q.x is null when the queries are where attention reads them
   float* q_out = nullptr;  // [rows][heads][dim_k]
   int64_t pairs = 0;       // of the rotary embedding
   bool neox = true;
@@ -151,11 +151,13 @@ int64_t attend_counters(const AttendShape& shape, int64_t rows);
 void attend(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, const AttendShape& shape,
             const KvView& kv, int64_t parts, float* scratch, int32_t* counters, float* out);
 
-/// The same on the tensor cores, for few rows (as attend) and for many: queries and weights are rounded to f16.
+/// The same on the tensor cores, for few rows (as attend) and for many: queries and weights are rounded to f16. With
+/// in.q.x attend_few does what attend_inputs does, too, in place of reading `q`: then every sequence has one row.
 /// `supports` promises what it says.
 bool attend_few_supports(const AttendShape& shape, const KvView& kv, int compute_capability);
-void attend_few(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, const AttendShape& shape,
-                const KvView& kv, int64_t parts, float* scratch, int32_t* counters, float* out);
+void attend_few(cudaStream_t s, const float* q, const AttendInputs& in, const DeviceStep& step, int64_t rows,
+                const AttendShape& shape, const KvView& kv, int64_t parts, float* scratch, int32_t* counters,
+                float* out);
 bool attend_tiles_supports(const AttendShape& shape, const KvView& kv, int compute_capability);
 void attend_tiles(cudaStream_t s, const float* q, const DeviceStep& step, int64_t rows, int64_t n_seqs,
                   const AttendShape& shape, const KvView& kv, float* out);

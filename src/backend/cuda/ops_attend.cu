@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "backend/cuda/attend_inputs.h"
 #include "backend/cuda/attend_parts.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/mma.h"
@@ -11,38 +12,11 @@
 namespace tern::cuda {
 namespace {
 
-// ---- Pages ----
-
-__device__ char* page_of(const KvView& kv, const DeviceStep& step, const SeqRows& seq, int32_t page) {
-  return kv.base + static_cast<int64_t>(step.pages[seq.first_page + page]) * kv.page_bytes;
-}
-
-/// A warp writes 32 values of one head of one token.
-__device__ void write_32(char* head, PageType type, int token, int64_t dim, int64_t first, float x) {
-  const int lane = threadIdx.x % 32;
-  const int64_t at = token * dim + first + lane;
-  const bool inside = first + lane < dim;
-  if (type == PageType::kF32) {
-    if (inside) reinterpret_cast<float*>(head)[at] = x;
-  } else if (type == PageType::kF16) {
-    if (inside) reinterpret_cast<__half*>(head)[at] = __float2half_rn(x);
-  } else {  // as quant::encode_block of Q8_0
-    float top = fabsf(x);
-    for (int other = 16; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, other));
-    const float d = top / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
-    reinterpret_cast<int8_t*>(head)[at] = static_cast<int8_t>(fminf(fmaxf(roundf(x * inverse), -127.0f), 127.0f));
-    if (lane == 0)
-      reinterpret_cast<__half*>(head + kPageTokens * dim)[token * (dim / 32) + first / 32] = __float2half_rn(d);
-  }
-}
-
 constexpr int kInputWarps = 4;
 
-/// A warp a head of a row: first the queries' (where there is something to do), then the keys', then the values'. What
-/// a lane reads is on its way together; its values are 32 apart.
+/// A warp a head of a row: first the queries' (where there is something to do), then the keys', then the values'.
 __global__ void inputs_kernel(AttendInputs in, DeviceStep step, int rows, AttendShape shape, KvView kv) {
   let_next_kernel_start();
-  constexpr int kValues = kMostHeadDim / 32;  // of a lane
   __shared__ float heads[kInputWarps][kMostHeadDim];
   const int q_heads = in.q.x ? static_cast<int>(shape.heads) : 0, kv_heads = static_cast<int>(shape.kv_heads),
             slots = q_heads + 2 * kv_heads, lane = static_cast<int>(threadIdx.x % 32),
@@ -52,77 +26,16 @@ __global__ void inputs_kernel(AttendInputs in, DeviceStep step, int rows, Attend
   const bool is_query = head < q_heads, is_key = !is_query && head < q_heads + kv_heads;
   if (!is_query) head -= is_key ? q_heads : q_heads + kv_heads;
   const HeadInput& from = is_query ? in.q : is_key ? in.k : in.v;
-  const int dim = static_cast<int>(is_query || is_key ? shape.dim_k : shape.dim_v), pairs = static_cast<int>(in.pairs),
-            turned = from.angles ? 2 * pairs : 0;  // values that the rotary embedding turns
-  const auto pair_of = [&](int i) { return !in.neox ? i / 2 : i < pairs ? i : i - pairs; };
-
-  float norm[kValues];
-#pragma unroll
-  for (int j = 0; j < kValues; ++j) {
-    if (from.norm && lane + 32 * j < dim) norm[j] = from.norm[lane + 32 * j];
-  }
-  const double reciprocal = 1.0 / dim;
-  char* to = nullptr;
+  const int dim = static_cast<int>(is_query || is_key ? shape.dim_k : shape.dim_v);
+  HeadNorm<kMostHeadDim> norm;
+  norm.read(from, dim, lane);
   const int32_t position = step.positions[row];
-  if (!is_query) {
-    to = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
-    to += is_key ? head * kv.k_head_bytes : kv.v_offset + head * kv.v_head_bytes;
-  }
+  const char* const page = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
   wait_for_previous_kernel();
-
   float* const x = heads[threadIdx.x / 32];
-  const float* const source = from.x + row * from.row_stride + head * from.head_stride;
-  const float2* const angles = from.angles + static_cast<int64_t>(row) * pairs;
-  float mine[kValues];
-  float2 angle[kValues];
-#pragma unroll
-  for (int j = 0; j < kValues; ++j) {
-    const int i = lane + 32 * j;
-    if (i < dim) mine[j] = source[i];
-    if (i < turned) angle[j] = angles[pair_of(i)];
-  }
-  if (from.norm) {
-    float part = 0;
-#pragma unroll
-    for (int j = 0; j < kValues; ++j) {
-      if (lane + 32 * j < dim) part += mine[j] * mine[j];
-    }
-    double sum = part;
-    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-    const auto factor = static_cast<float>(rsqrt(sum * reciprocal + from.eps));
-#pragma unroll
-    for (int j = 0; j < kValues; ++j) mine[j] = mine[j] * factor * norm[j];
-  }
-  if (turned > 0) {
-#pragma unroll
-    for (int j = 0; j < kValues; ++j) {
-      if (lane + 32 * j < dim) x[lane + 32 * j] = mine[j];
-    }
-    __syncwarp();
-  }
-#pragma unroll
-  for (int j = 0; j < kValues; ++j) {
-    const int i = lane + 32 * j;
-    if (i >= turned) continue;
-    const bool second = in.neox ? i >= pairs : i % 2 == 1;
-    const float other = x[!in.neox ? i ^ 1 : second ? i - pairs : i + pairs];
-    mine[j] = second ? other * angle[j].y + mine[j] * angle[j].x : mine[j] * angle[j].x - other * angle[j].y;
-  }
-  __syncwarp();
-#pragma unroll
-  for (int j = 0; j < kValues; ++j) {
-    if (lane + 32 * j < dim) x[lane + 32 * j] = mine[j];
-  }
-#pragma unroll 1
-  for (int first = 0; first < dim; first += 32) {  // one copy of what writes
-    const int i = first + lane;
-    const float value = i < dim ? x[i] : 0.0f;
-    if (!is_query) {
-      write_32(to, is_key ? kv.k_type : kv.v_type, position % kPageTokens, dim, first, value);
-    } else if (i < dim) {
-      in.q_out[(row * shape.heads + head) * dim + i] = value;
-    }
-  }
+  compute_head(from, in, row, head, dim, norm, lane, x);
+  if (!is_query) return write_head(kv, page, is_key, head, position % kPageTokens, dim, x, lane);
+  for (int i = lane; i < dim; i += 32) in.q_out[(row * shape.heads + head) * dim + i] = x[i];
 }
 
 /// Eight consecutive values of a token, as floats.

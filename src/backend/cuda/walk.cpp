@@ -414,68 +414,68 @@ class Expander {
            delta_rule(l.stream, now, l.step, l.seqs, view, l.at(out));
          });
   }
-  /// Keys and values into their pages, queries into a buffer, which is returned.
-  int32_t add_attend_inputs(const Op& op, const AttendArgs& a, const AttendShape& shape) {
-    struct Input {
-      HeadReading r;
-      const float* norm = nullptr;
-      int32_t angles = -1;
-      HeadInput at(const Launch& l) const {
-        return {.x = l.at(r.source.id) + r.offset,
-                .row_stride = r.row_stride,
-                .head_stride = r.head_stride,
-                .norm = norm,
-                .eps = r.eps,
-                .angles = angles < 0 ? nullptr : l.at<const float2>(angles)};
-      }
-    };
-    std::array<Input, 3> in;
-    std::vector<int32_t> reads, writes;
-    int64_t pairs = 0;
-    bool neox = true;
-    for (size_t i = 0; i < in.size(); ++i) {
-      in[i].r = readings_.heads(static_cast<size_t>(op_), op.inputs[i], i < 2 ? a.head_dim_k : a.head_dim_v);
-      in[i].norm = weights_.vector(in[i].r.norm);
-      reads.push_back(in[i].r.source.id);
-      if (in[i].r.rope < 0) continue;
-      in[i].angles = angles_of(in[i].r.rope);
-      reads.push_back(in[i].angles);
-      pairs = static_cast<int64_t>(plan_.ropes[static_cast<size_t>(in[i].r.rope)].freq.size());
-      neox = plan_.ropes[static_cast<size_t>(in[i].r.rope)].neox;
+  /// What attention reads of an input: queries, keys or values.
+  struct AttendInput {
+    HeadReading r;
+    const float* norm = nullptr;
+    int32_t angles = -1;
+    HeadInput at(const Launch& l) const {
+      return {.x = l.at(r.source.id) + r.offset,
+              .row_stride = r.row_stride,
+              .head_stride = r.head_stride,
+              .norm = norm,
+              .eps = r.eps,
+              .angles = angles < 0 ? nullptr : l.at<const float2>(angles)};
     }
-    const bool as_is = in[0].r.source == op.inputs[0];
-    if (!as_is) writes.push_back(op.inputs[0].id);
-    push(std::move(reads), std::move(writes), [=, layer = a.cache, q_out = op.inputs[0].id](const Launch& l) {
-      AttendInputs inputs{.q = {}, .k = in[1].at(l), .v = in[2].at(l), .pairs = pairs, .neox = neox};
-      if (!as_is) {
-        inputs.q = in[0].at(l);
-        inputs.q_out = l.at(q_out);
-      }
-      attend_inputs(l.stream, inputs, l.step, l.rows, shape, l.cache->kv(layer));
-    });
-    return op.inputs[0].id;
-  }
+  };
   void add(const Op& op, const AttendArgs& a) {
     if (a.head_dim_k % 8 != 0 || a.head_dim_v % 8 != 0 || std::max(a.head_dim_k, a.head_dim_v) > kMostHeadDim)
       fail(ErrorCode::kUnsupported, "heads of {} and {}: the CUDA backend has multiples of 8 up to {}", a.head_dim_k,
            a.head_dim_v, kMostHeadDim);
     const AttendShape shape{
         .heads = a.heads, .kv_heads = a.kv_heads, .dim_k = a.head_dim_k, .dim_v = a.head_dim_v, .scale = a.scale};
-    const int32_t queries = add_attend_inputs(op, a, shape);
+    std::array<AttendInput, 3> in;
+    std::vector<int32_t> reads;
+    AttendInputs all;
+    for (size_t i = 0; i < in.size(); ++i) {
+      in[i].r = readings_.heads(static_cast<size_t>(op_), op.inputs[i], i < 2 ? a.head_dim_k : a.head_dim_v);
+      in[i].norm = weights_.vector(in[i].r.norm);
+      reads.push_back(in[i].r.source.id);
+      if (in[i].r.rope < 0) continue;
+      const RopeTable& table = plan_.ropes[static_cast<size_t>(in[i].r.rope)];
+      in[i].angles = angles_of(in[i].r.rope);
+      reads.push_back(in[i].angles);
+      all.pairs = static_cast<int64_t>(table.freq.size());
+      all.neox = table.neox;
+    }
     int64_t floats = 0;
     for (int64_t rows = 1; rows <= options_.limits.rows; ++rows)
       floats =
           std::max(floats, attend_scratch_floats(shape, rows, attend_parts(shape, rows, options_.gpu.multiprocessors)));
     w_.counters = std::max(w_.counters, attend_counters(shape, options_.limits.rows));
-    const int32_t scratch = buffer(0, false, 4 * floats);
-    push({queries}, {op.out.id, scratch},
-         [=, q = queries, out = op.out.id, layer = a.cache, gpu = options_.gpu](const Launch& l) {
+    const int32_t scratch = buffer(0, false, 4 * floats), queries = op.inputs[0].id;
+    const bool as_is = in[0].r.source == op.inputs[0];
+    std::vector<int32_t> writes{op.out.id, scratch};
+    if (!as_is) writes.push_back(queries);
+    push(std::move(reads), std::move(writes),
+         [=, out = op.out.id, layer = a.cache, gpu = options_.gpu](const Launch& l) {
            const KvView& kv = l.cache->kv(layer);
-           if (l.rows >= kTileRows * l.seqs && attend_tiles_supports(shape, kv, gpu.compute_capability))
-             return attend_tiles(l.stream, l.at(q), l.step, l.rows, l.seqs, shape, kv, l.at(out));
-           const auto few = attend_few_supports(shape, kv, gpu.compute_capability) ? attend_few : attend;
-           few(l.stream, l.at(q), l.step, l.rows, shape, kv, attend_parts(shape, l.rows, gpu.multiprocessors),
-               l.at(scratch), l.counters, l.at(out));
+           AttendInputs inputs = all;
+           inputs.q = in[0].at(l), inputs.k = in[1].at(l), inputs.v = in[2].at(l);
+           inputs.q_out = l.at(queries);
+           const bool tiles = l.rows >= kTileRows * l.seqs && attend_tiles_supports(shape, kv, gpu.compute_capability);
+           const bool few = !tiles && attend_few_supports(shape, kv, gpu.compute_capability);
+           if (!few || l.rows != l.seqs) {  // somebody else reads the keys of a row
+             if (as_is) inputs.q.x = nullptr;
+             attend_inputs(l.stream, inputs, l.step, l.rows, shape, kv);
+             inputs.q.x = nullptr;
+           }
+           if (tiles) return attend_tiles(l.stream, l.at(queries), l.step, l.rows, l.seqs, shape, kv, l.at(out));
+           const int64_t parts = attend_parts(shape, l.rows, gpu.multiprocessors);
+           if (few)
+             return attend_few(l.stream, l.at(queries), inputs, l.step, l.rows, shape, kv, parts, l.at(scratch),
+                               l.counters, l.at(out));
+           attend(l.stream, l.at(queries), l.step, l.rows, shape, kv, parts, l.at(scratch), l.counters, l.at(out));
          });
   }
 
