@@ -21,8 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Wanted kToken{.best = 1};  // what is read of a step's results
-
 struct Options {
   std::string model, json;
   std::vector<int32_t> depths{128, 16384};
@@ -94,7 +92,7 @@ class Bench {
       Sequence s = model_->runner().start();
       const auto ids = tokens(16);
       const auto start = Clock::now();
-      model_->runner().prefill(s, ids, {}, kToken);
+      model_->runner().prefill(s, ids, {}, kBestToken);
       times.push_back(seconds_since(start));
     }
     const double first = times.front();
@@ -110,7 +108,7 @@ class Bench {
       Sequence s = model_->runner().start();
       const auto ids = tokens(options_.prompt);
       const auto start = Clock::now();
-      model_->runner().prefill(s, ids, {}, kToken);
+      model_->runner().prefill(s, ids, {}, kBestToken);
       if (i > 0) rates.push_back(options_.prompt / seconds_since(start));
     }
     fmt::print("prompt {:<6}              {:8.0f} tokens/s\n", options_.prompt, median(rates));
@@ -119,13 +117,13 @@ class Bench {
 
   void decode(int32_t depth) {
     Sequence s = model_->runner().start();
-    model_->runner().prefill(s, tokens(depth), {}, kToken);
-    for (int32_t i = 0; i < 4; ++i) model_->runner().decode(s, 1, kToken);
+    model_->runner().prefill(s, tokens(depth), {}, kBestToken);
+    for (int32_t i = 0; i < 4; ++i) model_->runner().decode(s, 1, kBestToken);
     std::vector<double> times, hosts;
     for (const int32_t id : tokens(options_.tokens)) {
       if (s.position() + 1 >= model_->runner().limits().context) break;
       const auto start = Clock::now();
-      model_->runner().decode(s, id, kToken);
+      model_->runner().decode(s, id, kBestToken);
       times.push_back(seconds_since(start));
       hosts.push_back(times.back() - cuda_wait_seconds(model_->backend()));
     }
@@ -148,14 +146,14 @@ class Bench {
     std::vector<Sequence> all;
     for (int32_t i = 0; i < options_.sequences; ++i) {
       all.push_back(runner.start());
-      runner.prefill(all.back(), tokens(128), {}, kToken);
+      runner.prefill(all.back(), tokens(128), {}, kBestToken);
     }
     std::vector<double> times;
     for (int32_t i = 0; i < options_.tokens; ++i) {
       const auto ids = tokens(options_.sequences);
       std::vector<Slice> slices;
       for (size_t k = 0; k < all.size(); ++k)
-        slices.push_back({.sequence = &all[k], .tokens = {&ids[k], 1}, .wanted = kToken});
+        slices.push_back({.sequence = &all[k], .tokens = {&ids[k], 1}, .wanted = kBestToken});
       const auto start = Clock::now();
       runner.run(slices);
       if (i >= 4) times.push_back(seconds_since(start));

@@ -1,5 +1,10 @@
 #include "backend/backend.h"
 
+#include <array>
+
+#include "backend/draw.h"
+#include "base/error.h"
+
 namespace tern {
 
 std::string_view kv_type_name(KvType type) noexcept {
@@ -53,11 +58,29 @@ int64_t cache_bytes(const Plan& plan, const CacheShape& shape) noexcept {
   return a_token * kPageTokens * shape.pages + a_slot * shape.state_slots;
 }
 
-void make_shortlist(const Plan& plan, const Step& step, const Results& results, size_t row) {
+void check_wishes(const Step& step, const Results& results) {
+  if (!results.of_wishes()) return;
+  CHECK(step.wanted.size() == step.out_rows.size(), "{} wishes of {} outputs", step.wanted.size(),
+        step.out_rows.size());
+  for (const Wanted& wanted : step.wanted) {
+    CHECK(wanted.best > 0 || !wanted.token, "a token of no candidates");
+    if (wanted.best == 0) continue;
+    const size_t room = wanted.token ? results.tokens.size() : results.shortlists.size();
+    CHECK(room == step.out_rows.size(), "room for {} of {} outputs", room, step.out_rows.size());
+  }
+}
+
+void grant_wish(const Plan& plan, const Step& step, const Results& results, size_t row) {
   const Wanted& wanted = step.wanted[row];
   if (wanted.best == 0) return;
   const auto cols = static_cast<size_t>(plan.info(plan.logits).cols);
-  results.shortlists[row] = shortlist(results.logits.subspan(row * cols, static_cast<size_t>(plan.n_tokens)), wanted);
+  const auto logits = results.logits.subspan(row * cols, static_cast<size_t>(plan.n_tokens));
+  if (wanted.token) {
+    std::array<Lane, kMostCandidates> lanes;
+    results.tokens[row] = draw(shortlist(logits, wanted).candidates(), wanted.draw, lanes);
+  } else {
+    results.shortlists[row] = shortlist(logits, wanted);
+  }
 }
 
 }  // namespace tern

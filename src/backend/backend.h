@@ -93,17 +93,22 @@ class Program {
   virtual ~Program() = default;
 };
 
-/// Where the results of a Step's output rows go.
+/// Where the results of a Step's output rows go. Without shortlists and tokens the Step's wishes do not count: all
+/// logits are wanted.
 struct Results {
-  /// [out_rows, columns of the plan's result]. A row that wants candidates may be left as it was.
+  /// [out_rows, columns of the plan's result]. A row that wants something else may be left as it was.
   std::span<float> logits;
-  /// [out_rows], of which those of rows that want candidates are written. Empty: the Step's wishes do not count, all
-  /// logits are wanted.
+  /// [out_rows], of which those of rows that want candidates are written. Empty where no row does.
   std::span<Shortlist> shortlists{};
-};
+  /// [out_rows], of which those of rows that want a token are written. Empty where no row does.
+  std::span<int32_t> tokens{};
 
-/// The shortlist of `row`, if it wants one, from its logits: for backends that leave all logits in memory.
-void make_shortlist(const Plan& plan, const Step& step, const Results& results, size_t row);
+  bool of_wishes() const noexcept { return !shortlists.empty() || !tokens.empty(); }
+};
+/// CHECKs that there is a wish for every output row, and room for what it asks.
+void check_wishes(const Step& step, const Results& results);
+/// What `row` wants in place of its logits, from them: for backends that leave all logits in memory.
+void grant_wish(const Plan& plan, const Step& step, const Results& results, size_t row);
 
 class Backend {
  public:

@@ -3,6 +3,7 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "plan/step.h"
@@ -29,10 +30,12 @@ struct Shortlist {
   std::span<const Candidate> candidates() const noexcept { return {best, static_cast<size_t>(size)}; }
 };
 
-/// What a model says of the next token: the logits of all, or a shortlist. Points into what computed it.
+/// What a model says of the next token, one of three, as it was wanted: the logits of all, a shortlist, or a token that
+/// was drawn (-1: no logit is finite). Points into what computed it.
 struct Scores {
   std::span<const float> logits{};
   const Shortlist* shortlist = nullptr;
+  std::optional<int32_t> token{};
 };
 
 /// log(sum(exp(logits))), summed in double.

@@ -257,8 +257,8 @@ tern_status tern_sequence_rewind(tern_sequence* sequence, int32_t position, int3
 tern_status tern_eval(tern_sequence* sequence, const int32_t* tokens, size_t count, const float** logits) {
   return guarded([&] {
     require(sequence != nullptr, "sequence is NULL");
-    const std::span<const float> last = sequence->model->runner().prefill(sequence->sequence, token_list(tokens, count),
-                                                                          {}, {.best = logits == nullptr ? 1 : 0});
+    const std::span<const float> last = sequence->model->runner().prefill(
+        sequence->sequence, token_list(tokens, count), {}, logits == nullptr ? kBestToken : Wanted{});
     if (logits != nullptr) *logits = last.data();
   });
 }

@@ -13,8 +13,6 @@ std::vector<int32_t> filler(int32_t from, int32_t to, int64_t n_vocab) {
   return ids;
 }
 
-constexpr Wanted kToken{.best = 1};  // what is read of a step's results
-
 class Ours final : public measure::Contender {
  public:
   explicit Ours(Model& model) : runner_(model.runner()), sequence_(runner_.start()) {}
@@ -22,12 +20,12 @@ class Ours final : public measure::Contender {
   void seek(int32_t depth) override {
     const int32_t from = sequence_.rewind(depth);
     if (from == depth) return;
-    runner_.prefill(sequence_, filler(from, depth, runner_.plan().n_vocab), {}, kToken);
+    runner_.prefill(sequence_, filler(from, depth, runner_.plan().n_vocab), {}, kBestToken);
     sequence_.checkpoint();  // a recurrent state cannot be rewound to any other place
   }
-  void prompt(std::span<const int32_t> tokens) override { runner_.prefill(sequence_, tokens, {}, kToken); }
+  void prompt(std::span<const int32_t> tokens) override { runner_.prefill(sequence_, tokens, {}, kBestToken); }
   void generate(std::span<const int32_t> tokens) override {
-    for (const int32_t token : tokens) runner_.decode(sequence_, token, kToken);
+    for (const int32_t token : tokens) runner_.decode(sequence_, token, kBestToken);
   }
 
  private:

@@ -35,7 +35,7 @@ Generated generate(Runner& runner, Sequence& sequence, std::span<const int32_t> 
   const auto start = Clock::now();
   out.stats.cached_tokens = rewind_to_shared(sequence, prompt);
   const auto fresh = prompt.subspan(static_cast<size_t>(out.stats.cached_tokens));
-  if (runner.prefill(sequence, fresh, options.on_prompt, {.best = sampler.candidates()}).empty())
+  if (runner.prefill(sequence, fresh, options.on_prompt, sampler.wanted()).empty())
     return out;           // stopped while reading
   sequence.checkpoint();  // the next turn begins with this prompt, whatever becomes of the answer
   out.stats.prompt_tokens = static_cast<int64_t>(fresh.size());
@@ -44,8 +44,7 @@ Generated generate(Runner& runner, Sequence& sequence, std::span<const int32_t> 
   Clock::time_point decode_start;
   out.reason = FinishReason::kLength;
   while (options.max_tokens < 0 || static_cast<int64_t>(out.tokens.size()) < options.max_tokens) {
-    const Scores scores = runner.scores();
-    const int32_t token = scores.shortlist ? sampler.sample(*scores.shortlist) : sampler.sample(scores.logits);
+    const int32_t token = sampler.sample(runner.scores());
     if (out.tokens.empty()) {
       out.stats.first_token_seconds = seconds_since(start);
       decode_start = Clock::now();
@@ -66,7 +65,7 @@ Generated generate(Runner& runner, Sequence& sequence, std::span<const int32_t> 
            "-c, "
            "or end it earlier with -n",
            runner.limits().context, prompt.size(), out.tokens.size());
-    runner.decode(sequence, token, {.best = sampler.candidates()});
+    runner.decode(sequence, token, sampler.wanted());
     ++out.stats.decoded_tokens;
   }
   if (!out.tokens.empty()) out.stats.decode_seconds = seconds_since(decode_start);

@@ -130,15 +130,22 @@ std::span<const float> Runner::run(std::span<const Slice> slices, const Plan& pl
   fill(slices);
   const auto columns = static_cast<size_t>(plan.info(plan.logits).cols);
   const std::span<float> logits = backend_.logits_memory(step_.out_rows.size() * columns);
-  const bool few = std::ranges::any_of(step_.wanted, [](const Wanted& w) { return w.best > 0; });
-  CHECK(!few || plan.n_tokens > 0, "candidates of what are no logits");
-  shortlists_.resize(few ? step_.out_rows.size() : 0);
-  backend_.run(program(step_, plan), step_, {.logits = logits, .shortlists = shortlists_});
+  const bool lists = std::ranges::any_of(step_.wanted, [](const Wanted& w) { return w.best > 0 && !w.token; });
+  const bool tokens = std::ranges::any_of(step_.wanted, &Wanted::token);
+  CHECK((!lists && !tokens) || plan.n_tokens > 0, "candidates of what are no logits");
+  shortlists_.resize(lists ? step_.out_rows.size() : 0);
+  tokens_.assign(tokens ? step_.out_rows.size() : 0, -1);
+  backend_.run(program(step_, plan), step_, {.logits = logits, .shortlists = shortlists_, .tokens = tokens_});
   for (const Slice& slice : slices) slice.sequence->advance(slice.tokens);
   return logits_ = logits;
 }
 
 Scores Runner::scores(size_t output) const {
+  if (step_.wanted[output].token) {
+    const int32_t token = tokens_[output];
+    CHECK(token >= -1 && token < plan_.n_tokens, "token {} of {} was drawn", token, plan_.n_tokens);
+    return {.token = token};
+  }
   if (step_.wanted[output].best > 0) return {.shortlist = &shortlists_[output]};
   return {.logits = logits_.subspan(output * static_cast<size_t>(plan_.n_vocab), static_cast<size_t>(plan_.n_tokens))};
 }

@@ -47,7 +47,7 @@ class Runner {
   Sequence start();
   Sequence start(SequenceStart from);
   /// Appends the slices and returns the logits [outputs, n_vocab] in slice order, valid until the next call; those of
-  /// outputs that want candidates in their place are not told, see scores(). A failed call leaves every sequence as it
+  /// outputs that want anything else are not told, see scores(). A failed call leaves every sequence as it
   /// was. kContextFull with both numbers when a sequence would outgrow the context; kInvalidArgument for a token
   /// outside the vocabulary.
   std::span<const float> run(std::span<const Slice> slices);
@@ -89,6 +89,7 @@ class Runner {
   std::map<std::tuple<const Plan*, int32_t, int32_t>, std::unique_ptr<Program>> programs_;  // (plan, rows, outputs)
   Step step_;
   std::vector<Shortlist> shortlists_;  // of the outputs of the last run, where some want candidates
+  std::vector<int32_t> tokens_;        // the same, where some want tokens
   std::span<const float> logits_;
 };
 

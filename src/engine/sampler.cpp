@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -20,10 +21,16 @@ namespace {
        "the model computed no number for any token that may come next: check the file, or download it again");
 }
 
+/// 53 random bits as a number in [0, 1): what the standard's distributions do differs between libraries.
+double next_uniform(std::mt19937_64& random) {
+  return static_cast<double>(random() >> 11) * 0x1.0p-53;
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
   for (const SamplerSetting& setting : sampler_settings()) setting.set(options_, setting.value(options));
+  uniform_ = next_uniform(random_);
 }
 
 void Sampler::accept(int32_t token) {
@@ -33,51 +40,60 @@ void Sampler::accept(int32_t token) {
   if (options_.repeat_last_n > 0 && recent_.size() > static_cast<size_t>(options_.repeat_last_n)) recent_.pop_front();
 }
 
-int32_t Sampler::sample(std::span<const float> logits) {
-  if (options_.temperature <= 0 && recent_.empty()) {  // no need to list a whole vocabulary
-    const int32_t best = argmax(logits);
-    if (best >= 0) {
-      accept(best);
-      return best;
-    }
+/// How many of the best are left to the filters behind.
+int64_t Sampler::kept() const noexcept {
+  if (options_.temperature <= 0) return 1;
+  return options_.top_k > 0 ? options_.top_k : std::numeric_limits<int32_t>::max();
+}
+
+Draw Sampler::how() const noexcept {
+  return {.uniform = uniform_,
+          .least = std::log(static_cast<double>(options_.min_p)),
+          .top_p = options_.top_p,
+          .temperature = options_.temperature};
+}
+
+Wanted Sampler::wanted() const noexcept {
+  // Where penalties only take away, the k best behind them were among the best before, but for those that lost.
+  const bool lifts = options_.repeat_penalty < 1 || options_.presence_penalty < 0 || options_.frequency_penalty < 0;
+  const int64_t needed = kept() + static_cast<int64_t>(recent_.size());
+  if (needed > kMostCandidates || (lifts && !recent_.empty())) return {};
+  if (!recent_.empty()) return {.best = static_cast<int32_t>(needed)};
+  return {.best = static_cast<int32_t>(needed), .token = true, .draw = how()};
+}
+
+int32_t Sampler::sample(const Scores& scores) {
+  int32_t token = -1;
+  if (scores.token) {
+    token = *scores.token;
+  } else if (scores.shortlist) {
+    const auto best = scores.shortlist->candidates();
+    candidates_.assign(best.begin(), best.end());
+    token = from_candidates();
+  } else {
+    token = from_logits(scores.logits);
   }
+  if (token < 0) refuse(scores.logits);
+  if (options_.temperature > 0) uniform_ = next_uniform(random_);
+  accept(token);
+  return token;
+}
+
+int32_t Sampler::from_logits(std::span<const float> logits) {
+  if (options_.temperature <= 0 && recent_.empty()) return argmax(logits);  // no need to list a whole vocabulary
   candidates_.clear();
   for (size_t id = 0; id < logits.size(); ++id)
     if (std::isfinite(logits[id])) candidates_.push_back({static_cast<int32_t>(id), logits[id]});
-  if (candidates_.empty()) refuse(logits);
-  return pick();
+  return from_candidates();
 }
 
-int32_t Sampler::sample(const Shortlist& list) {
-  const auto best = list.candidates();
-  if (best.empty()) refuse({});
-  candidates_.assign(best.begin(), best.end());
-  return pick();
-}
-
-int32_t Sampler::candidates() const noexcept {
-  const int64_t k = options_.temperature <= 0 ? 1 : options_.top_k;
-  if (k <= 0) return 0;
-  // Where penalties only take away, the k best behind them were among the best before, but for those that lost.
-  const bool lifts = options_.repeat_penalty < 1 || options_.presence_penalty < 0 || options_.frequency_penalty < 0;
-  if (lifts && !recent_.empty()) return 0;
-  const int64_t needed = k + static_cast<int64_t>(recent_.size());
-  return needed <= kMostCandidates ? static_cast<int32_t>(needed) : 0;
-}
-
-int32_t Sampler::pick() {
+int32_t Sampler::from_candidates() {
   penalize();
-  int32_t token = -1;
-  if (options_.temperature <= 0) {
-    token = std::min_element(candidates_.begin(), candidates_.end(), better)->id;
-  } else {
-    keep_top_k();
-    keep_top_p();
-    keep_min_p();
-    token = draw();
-  }
-  accept(token);
-  return token;
+  const size_t k = std::min(static_cast<size_t>(kept()), candidates_.size());
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k), candidates_.end(), better);
+  candidates_.resize(k);
+  lanes_.resize(k);
+  return draw(candidates_, how(), lanes_);
 }
 
 void Sampler::penalize() {
@@ -90,53 +106,6 @@ void Sampler::penalize() {
     c.logit = c.logit > 0 ? c.logit / options_.repeat_penalty : c.logit * options_.repeat_penalty;
     c.logit -= static_cast<float>(times->second) * options_.frequency_penalty + options_.presence_penalty;
   }
-}
-
-void Sampler::keep_top_k() {
-  const size_t k =
-      options_.top_k > 0 ? std::min(static_cast<size_t>(options_.top_k), candidates_.size()) : candidates_.size();
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k), candidates_.end(), better);
-  candidates_.resize(k);
-}
-
-void Sampler::keep_top_p() {
-  if (options_.top_p >= 1) return;
-  const float best = candidates_.front().logit;
-  double sum = 0;
-  for (const Candidate& c : candidates_) sum += std::exp(static_cast<double>(c.logit) - best);
-  double seen = 0;
-  for (size_t i = 0; i < candidates_.size(); ++i) {
-    seen += std::exp(static_cast<double>(candidates_[i].logit) - best) / sum;
-    if (seen >= static_cast<double>(options_.top_p)) {
-      candidates_.resize(i + 1);
-      return;
-    }
-  }
-}
-
-void Sampler::keep_min_p() {
-  if (options_.min_p <= 0) return;
-  const double floor = candidates_.front().logit + std::log(static_cast<double>(options_.min_p));
-  const auto first_out = std::find_if(candidates_.begin() + 1, candidates_.end(),
-                                      [&](const Candidate& c) { return static_cast<double>(c.logit) < floor; });
-  candidates_.erase(first_out, candidates_.end());
-}
-
-int32_t Sampler::draw() {
-  const double best = candidates_.front().logit;
-  weights_.clear();
-  double sum = 0;
-  for (const Candidate& c : candidates_) {
-    weights_.push_back(std::exp((static_cast<double>(c.logit) - best) / static_cast<double>(options_.temperature)));
-    sum += weights_.back();
-  }
-  // 53 random bits as a number in [0, 1): what the standard's distributions do differs between libraries.
-  double left = static_cast<double>(random_() >> 11) * 0x1.0p-53 * sum;
-  for (size_t i = 0; i + 1 < candidates_.size(); ++i) {
-    if (left < weights_[i]) return candidates_[i].id;
-    left -= weights_[i];
-  }
-  return candidates_.back().id;
 }
 
 int32_t argmax(std::span<const float> logits) noexcept {

@@ -1,5 +1,6 @@
 // From logits to the next token: llama.cpp's samplers, in its default order (penalties, top-k, top-p, min-p,
-// temperature, draw). The same seed and logits give the same tokens on every platform.
+// temperature, draw). The same seed and logits give the same tokens on every platform and backend, wherever the draw
+// happens: the random number comes from here.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -7,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/shortlist.h"
+#include "backend/draw.h"
 
 namespace tern {
 
@@ -28,29 +29,28 @@ class Sampler {
  public:
   /// kInvalidArgument for a value outside the range that sampler_settings() gives.
   explicit Sampler(const SamplerOptions& options);
-  /// Picks a token for `logits` [n_vocab] and remembers it. Without a finite logit kInvalidArgument when all are
-  /// -infinity, which is what bans a token, and kBadFile otherwise.
-  int32_t sample(std::span<const float> logits);
-  /// The same token from the best candidates, of which there are at least candidates().
-  int32_t sample(const Shortlist& list);
-  /// How many of the best candidates the next sample() needs to see; 0: the logits of all tokens.
-  int32_t candidates() const noexcept;
+  /// The least that the next sample() needs to see: a token, where no penalty is in force and the options cut.
+  Wanted wanted() const noexcept;
+  /// Picks the next token from what wanted() asked for, or from more of it, and remembers it. Without a finite logit
+  /// kInvalidArgument when all are -infinity, which is what bans a token, and kBadFile otherwise.
+  int32_t sample(const Scores& scores);
+  int32_t sample(std::span<const float> logits) { return sample(Scores{.logits = logits}); }
   /// Remembers a token that was not sampled here (the prompt's), for the penalties.
   void accept(int32_t token);
 
  private:
-  int32_t pick();  // from candidates_
+  int32_t from_logits(std::span<const float> logits);
+  int32_t from_candidates();
   void penalize();
-  void keep_top_k();
-  void keep_top_p();
-  void keep_min_p();
-  int32_t draw();
+  int64_t kept() const noexcept;
+  Draw how() const noexcept;
 
   SamplerOptions options_;
   std::mt19937_64 random_;
+  double uniform_ = 0;  // the next draw's
   std::deque<int32_t> recent_;
-  std::vector<Candidate> candidates_;  // scratch; best first after keep_top_k
-  std::vector<double> weights_;        // scratch
+  std::vector<Candidate> candidates_;  // scratch
+  std::vector<Lane> lanes_;            // scratch
 };
 
 /// Index of the greatest logit, the lowest on ties; -1 when none is finite.

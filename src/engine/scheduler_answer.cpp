@@ -64,14 +64,14 @@ Answer::Answer(const Request& request, const text::Tokenizer& tokenizer, std::sh
 }
 
 Wanted Answer::wanted() const {
-  constexpr Wanted kNothing{.best = 1}, kAll{};
+  constexpr Wanted kAll{};
   const bool chances = top_logprobs_ >= 0;
-  if (generated_ == most_) return kNothing;
-  if (thinking_ && thinking_->forced()) return chances ? kAll : kNothing;
+  if (generated_ == most_) return kBestToken;
+  if (thinking_ && thinking_->forced()) return chances ? kAll : kBestToken;
   if (!bias_.empty() || grammar_) return kAll;
-  const int32_t best = sampler_.candidates();
-  if (best == 0 || top_logprobs_ > kMostCandidates) return kAll;
-  return {.best = std::max(best, top_logprobs_), .log_sum = chances};
+  const Wanted wanted = sampler_.wanted();
+  if (wanted.best == 0 || top_logprobs_ > kMostCandidates) return kAll;
+  return chances ? Wanted{.best = std::max(wanted.best, top_logprobs_), .log_sum = true} : wanted;
 }
 
 int32_t Answer::choose(const Scores& scores) {
@@ -79,9 +79,8 @@ int32_t Answer::choose(const Scores& scores) {
     sampler_.accept(*forced);
     return *forced;
   }
-  if (scores.shortlist) return sampler_.sample(*scores.shortlist);
+  if (bias_.empty() && !grammar_) return sampler_.sample(scores);
   const auto logits = scores.logits;
-  if (bias_.empty() && !grammar_) return sampler_.sample(logits);
   edited_.assign(logits.begin(), logits.end());
   for (const auto& [token, bias] : bias_) edited_[static_cast<size_t>(token)] += bias;
   if (grammar_ && thinking_ && thinking_->inside()) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/draw.h"
 #include "backend/op_plan.h"
 
 namespace tern::test {
@@ -56,9 +57,29 @@ inline void expect_same(const Shortlist& got, const Shortlist& wanted, const std
                                            << got.best[i].logit << ") for " << wanted.best[i].id;
 }
 
+/// What `wanted` asks for in place of `logits`, cut and drawn here.
+struct Granted {
+  Granted(std::span<const float> logits, const Wanted& wanted) {
+    if (wanted.best > 0) list = shortlist(logits, wanted);
+    std::vector<Lane> lanes(kMostCandidates);
+    if (wanted.token) {
+      scores.token = draw(list.candidates(), wanted.draw, lanes);
+    } else if (wanted.best > 0) {
+      scores.shortlist = &list;
+    } else {
+      scores.logits = logits;
+    }
+  }
+  Granted(const Granted&) = delete;
+  Granted& operator=(const Granted&) = delete;
+
+  Shortlist list;
+  Scores scores;  // points into the list and the logits
+};
+
 /// Rows of one step that want all there is to want, several times (a GPU captures the second as a graph), against rows
 /// of logits: of vocabularies with and without padding, half of whose logits are zeros of both signs.
-inline void expect_shortlists_of_the_logits(const std::function<std::unique_ptr<Backend>()>& make, double tolerance) {
+inline void expect_wishes_of_the_logits(const std::function<std::unique_ptr<Backend>()>& make, double tolerance) {
   for (const int64_t vocab : {1, 31, 1000, 4097, 20011}) {
     OpPlan p;
     const gguf::File file = p.open(p.op(GluArgs{Gate::kRelu2}, {p.input(vocab), p.input(vocab)}, vocab));
@@ -74,23 +95,37 @@ inline void expect_shortlists_of_the_logits(const std::function<std::unique_ptr<
     const size_t rows = step.out_rows.size(), cols = static_cast<size_t>(vocab);
     std::vector<float> all(rows * cols), some(rows * cols);
     backend->run(*program, step, {.logits = all});
-    step.wanted = {{.best = 1}, {}, {.best = 40, .log_sum = true}, {.best = kMostCandidates, .log_sum = true}, {}, {}};
-    for (int turn = 0; turn < 3; ++turn) {
+    step.wanted = {{.best = 1},
+                   {},
+                   {.best = 40, .log_sum = true},
+                   {.best = kMostCandidates, .log_sum = true},
+                   {.best = 40, .token = true, .draw = {.uniform = 0.9, .top_p = 0.95f, .temperature = 0.8f}},
+                   kBestToken};
+    for (int turn = 0; turn < 6; ++turn) {
       std::vector<Shortlist> lists(rows);
+      std::vector<int32_t> tokens(rows, -2);
+      if (turn == 5) {  // tokens alone, and then nobody wants a list
+        std::ranges::fill(step.wanted, kBestToken);
+        step.wanted[2] = {.best = 200, .token = true, .draw = {.uniform = 0.5}};
+        lists.clear();
+      }
       std::fill(some.begin(), some.end(), NAN);
-      backend->run(*program, step, {.logits = some, .shortlists = lists});
+      backend->run(*program, step, {.logits = some, .shortlists = lists, .tokens = tokens});
       for (size_t row = 0; row < rows; ++row) {
         const std::string what = std::to_string(vocab) + ", row " + std::to_string(row) + ", " + std::to_string(turn);
         const std::span<const float> logits = std::span(all).subspan(row * cols, cols);
-        if (step.wanted[row].best == 0) {
+        const Granted wanted(logits.first(static_cast<size_t>(p.plan.n_tokens)), step.wanted[row]);
+        EXPECT_EQ(tokens[row], wanted.scores.token.value_or(-2)) << what;
+        if (!wanted.scores.logits.empty()) {
           EXPECT_TRUE(std::ranges::equal(logits, std::span(some).subspan(row * cols, cols))) << what;
-          EXPECT_EQ(lists[row].size, 0) << what << " was not asked for";
+        }
+        if (!wanted.scores.shortlist) {
+          EXPECT_TRUE(lists.empty() || lists[row].size == 0) << what << " was not asked for";
           continue;
         }
-        const Shortlist wanted = shortlist(logits.first(static_cast<size_t>(p.plan.n_tokens)), step.wanted[row]);
-        expect_same(lists[row], wanted, what);
+        expect_same(lists[row], wanted.list, what);
         if (step.wanted[row].log_sum) {
-          EXPECT_NEAR(lists[row].log_sum, wanted.log_sum, tolerance) << what;
+          EXPECT_NEAR(lists[row].log_sum, wanted.list.log_sum, tolerance) << what;
         }
       }
       std::ranges::rotate(step.wanted, step.wanted.begin() + 1);

@@ -92,12 +92,12 @@ TEST(CandidateKey, TheBestOfTheBestOfSlicesAreTheBest) {
       }
 }
 
-TEST(BackendShortlists, OfTheReferenceAreCutFromItsLogits) {
-  expect_shortlists_of_the_logits([] { return make_ref_backend(); }, 0);
+TEST(BackendWishes, OfTheReferenceAreGrantedFromItsLogits) {
+  expect_wishes_of_the_logits([] { return make_ref_backend(); }, 0);
 }
 
-TEST(BackendShortlists, OfTheCpuAreCutFromItsLogits) {
-  expect_shortlists_of_the_logits([] { return make_cpu_backend({.threads = 2}); }, 0);
+TEST(BackendWishes, OfTheCpuAreGrantedFromItsLogits) {
+  expect_wishes_of_the_logits([] { return make_cpu_backend({.threads = 2}); }, 0);
 }
 
 }  // namespace

@@ -37,6 +37,10 @@ TEST_P(CudaScheduler, TwentyInterleavedAnswersEqualTheirSingleRuns) {
   s.expect_all_given_back();
 }
 
+TEST_P(CudaScheduler, DrawsOnTheGpuAreThoseOfTheHost) {
+  test::expect_draws_of_the_host(GetParam(), BackendKind::kCuda);
+}
+
 TEST_P(CudaScheduler, TheNextTurnReadsOnlyWhatIsNew) {
   Stepped s = stepped({.context = 256, .sequences = 2, .rows = 64});
   auto chat = some_tokens(40);

@@ -205,18 +205,19 @@ TEST(Runner, PrefillStopsWhenItsProgressSaysSo) {
   EXPECT_EQ(sequence.position(), 32);
 }
 
-TEST(Runner, OutputsThatWantCandidatesStandBesideThoseThatWantLogits) {
-  TinyModel tiny("tiny-llama", {.context = 64, .sequences = 3, .rows = 64});
+TEST(Runner, OutputsThatWantCandidatesOrATokenStandBesideThoseThatWantLogits) {
+  TinyModel tiny("tiny-llama", {.context = 64, .sequences = 4, .rows = 64});
   Runner& runner = tiny.runner();
   const auto tokens = some_tokens(6);
   std::vector<Sequence> sequences;
   std::vector<Slice> slices;
-  for (int i = 0; i < 3; ++i) sequences.push_back(runner.start());
+  for (int i = 0; i < 4; ++i) sequences.push_back(runner.start());
   for (Sequence& s : sequences) slices.push_back({.sequence = &s, .tokens = tokens});
   const Logits wanted = copy(runner.run(slices).first(static_cast<size_t>(runner.plan().n_tokens)));
   slices[0].wanted = {.best = 3, .log_sum = true};
   slices[2].outputs = Outputs::kAll;
   slices[2].wanted = {.best = 1};
+  slices[3].wanted = {.best = 9, .token = true, .draw = {.uniform = 0x1.fffffffffffffp-1}};
   for (Sequence& s : sequences) s.rewind(0);
   runner.run(slices);
   ASSERT_TRUE(runner.scores(0).shortlist);
@@ -227,6 +228,8 @@ TEST(Runner, OutputsThatWantCandidatesStandBesideThoseThatWantLogits) {
   EXPECT_FALSE(runner.scores(1).shortlist);
   ASSERT_TRUE(runner.scores(7).shortlist) << "the last of the third's six";
   EXPECT_EQ(runner.scores(7).shortlist->best[0].id, argmax(wanted));
+  EXPECT_EQ(runner.scores(8).token, top(wanted, 9).back().id);
+  EXPECT_FALSE(runner.scores(8).shortlist);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "backend/shortlist_cases.h"
 #include "base/error.h"
 
 namespace tern {
@@ -151,26 +152,29 @@ TEST(Sampler, LogitsThatAreNoNumbersAreNeverDrawn) {
   EXPECT_THROW(sampler.sample(std::vector<float>{nan, nan}), Error);
 }
 
-/// Draws of both roads, from rows of which every other has many ties. How many came from candidates.
-int same_draws(const SamplerOptions& options) {
+enum class Road : uint8_t { kLogits, kList, kToken };
+
+/// Draws from all logits and from what was wanted of them, of rows of which every other has many ties. How many went
+/// each road.
+std::map<Road, int> same_draws(const SamplerOptions& options) {
   constexpr size_t kVocab = 600;
-  Sampler from_logits(options), from_candidates(options);
+  Sampler from_logits(options), from_wishes(options);
   std::mt19937 random(static_cast<uint32_t>(options.seed));
   std::normal_distribution<float> normal(0, 2);
   std::vector<float> logits(kVocab);
-  int short_lists = 0;
+  std::map<Road, int> roads;
   for (int step = 0; step < 30; ++step) {
     for (float& x : logits) x = step % 2 == 0 ? normal(random) : std::round(normal(random));
     for (size_t i = 0; i < kVocab; i += 7) logits[i] = -INFINITY;
-    const int32_t wanted = from_logits.sample(logits), k = from_candidates.candidates();
-    short_lists += k > 0;
-    const int32_t got = k > 0 ? from_candidates.sample(shortlist(logits, {.best = k})) : from_candidates.sample(logits);
-    EXPECT_EQ(got, wanted) << "step " << step;
+    const test::Granted granted(logits, from_wishes.wanted());
+    ++roads[granted.scores.token ? Road::kToken : granted.scores.shortlist ? Road::kList : Road::kLogits];
+    EXPECT_EQ(from_wishes.sample(granted.scores), from_logits.sample(logits)) << "step " << step;
   }
-  return short_lists;
+  return roads;
 }
 
-TEST(Sampler, CandidatesGiveTheTokensOfAllLogits) {
+TEST(Sampler, WhatItWantsGivesTheTokensOfAllLogits) {
+  using Roads = std::map<Road, int>;
   uint64_t seed = 0;
   for (const float temperature : {0.0f, 0.7f, 1.5f})
     for (const int32_t k : {1, 40, 200, 1000, 0})
@@ -178,36 +182,58 @@ TEST(Sampler, CandidatesGiveTheTokensOfAllLogits) {
         for (const float min_p : {0.0f, 0.1f}) {
           SamplerOptions options{.temperature = temperature, .top_k = k, .top_p = p, .min_p = min_p, .seed = ++seed};
           const bool few = temperature == 0 || (k > 0 && k <= kMostCandidates);
-          EXPECT_EQ(same_draws(options), few ? 30 : 0) << temperature << " " << k;
+          EXPECT_EQ(same_draws(options), few ? Roads({{Road::kToken, 30}}) : Roads({{Road::kLogits, 30}}))
+              << temperature << " " << k;
           options.repeat_penalty = 1.3f;
           options.presence_penalty = 1.5f;
           options.frequency_penalty = 0.5f;
           options.repeat_last_n = 50;
-          EXPECT_EQ(same_draws(options), few ? 30 : 0) << temperature << " " << k << ", weakened by penalties";
+          EXPECT_EQ(same_draws(options),
+                    few ? Roads({{Road::kToken, 1}, {Road::kList, 29}}) : Roads({{Road::kLogits, 30}}))
+              << temperature << " " << k << ", weakened by penalties";
           options.presence_penalty = -1;
-          EXPECT_LE(same_draws(options), 1) << temperature << " " << k << ", lifted by penalties";
+          EXPECT_EQ(same_draws(options)[Road::kList], 0) << temperature << " " << k << ", lifted by penalties";
         }
 }
 
-TEST(Sampler, WantsAllLogitsWhereCandidatesCannotTell) {
+TEST(Sampler, WantsAsLittleAsCanTell) {
   const auto wants = [](SamplerOptions options, int seen = 0) {
     Sampler sampler(options);
     for (int32_t i = 0; i < seen; ++i) sampler.accept(i);
-    return sampler.candidates();
+    const Wanted wanted = sampler.wanted();
+    return std::pair(wanted.best, wanted.token);
   };
-  EXPECT_EQ(wants({.temperature = 0, .top_k = 0}), 1);
-  EXPECT_EQ(wants({.top_k = 40}, 5), 40) << "without penalties what was seen does not count";
-  EXPECT_EQ(wants({.top_k = kMostCandidates}), kMostCandidates);
-  EXPECT_EQ(wants({.top_k = kMostCandidates + 1}), 0);
-  EXPECT_EQ(wants({.top_k = -1}), 0);
-  EXPECT_EQ(wants({.top_k = 40, .repeat_penalty = 1.1f}, 100), 40 + 64) << "each of the last 64 may lose its place";
-  EXPECT_EQ(wants({.top_k = 40, .presence_penalty = 1, .repeat_last_n = -1}, 300), 0);
-  EXPECT_EQ(wants({.top_k = 40, .repeat_penalty = 0.9f}, 1), 0);
+  const std::pair all(0, false);
+  EXPECT_EQ(wants({.temperature = 0, .top_k = 0}), std::pair(1, true));
+  EXPECT_EQ(wants({.top_k = 40}, 5), std::pair(40, true)) << "without penalties what was seen does not count";
+  EXPECT_EQ(wants({.top_k = kMostCandidates}), std::pair(kMostCandidates, true));
+  EXPECT_EQ(wants({.top_k = kMostCandidates + 1}), all);
+  EXPECT_EQ(wants({.top_k = -1}), all);
+  EXPECT_EQ(wants({.top_k = 40, .repeat_penalty = 1.1f}, 100), std::pair(40 + 64, false))
+      << "each of the last 64 may lose its place";
+  EXPECT_EQ(wants({.top_k = 40, .presence_penalty = 1, .repeat_last_n = -1}, 300), all);
+  EXPECT_EQ(wants({.top_k = 40, .repeat_penalty = 0.9f}, 1), all);
 }
 
-TEST(Sampler, RefusesAShortlistOfNothing) {
+TEST(Sampler, WantsTheSameUntilItIsToldTheToken) {
+  Sampler sampler({.seed = 3});
+  const double first = sampler.wanted().draw.uniform;
+  EXPECT_EQ(sampler.wanted().draw.uniform, first);
+  sampler.sample({.token = 5});
+  EXPECT_NE(sampler.wanted().draw.uniform, first);
+}
+
+TEST(Sampler, RemembersATokenThatWasDrawnElsewhere) {
+  Sampler sampler({.temperature = 0, .repeat_penalty = 2});
+  EXPECT_EQ(sampler.sample({.token = 0}), 0);
+  EXPECT_EQ(sampler.sample(std::vector<float>{3, 2}), 1);  // 3 / 2 < 2
+}
+
+TEST(Sampler, RefusesShortlistsAndDrawsOfNothing) {
   Sampler sampler(plain(1));
-  EXPECT_THROW(sampler.sample(Shortlist{}), Error);
+  const Shortlist none;
+  EXPECT_THROW(sampler.sample({.shortlist = &none}), Error);
+  EXPECT_THROW(sampler.sample({.token = -1}), Error);
 }
 
 TEST(Sampler, RefusesValuesThatMakeNoSense) {

@@ -301,24 +301,31 @@ TEST(Scheduler, AnswersFromCandidatesAndFromAllLogitsAreTheSame) {
   }
 }
 
-TEST(Scheduler, AnAnswerAsksForAsFewCandidatesAsTellTheToken) {
+TEST(Scheduler, DrawsOfTheBackendAreThoseOfTheHost) {
+  test::expect_draws_of_the_host("tiny-llama", BackendKind::kRef);
+}
+
+TEST(Scheduler, AnAnswerAsksForAsLittleAsTellsTheToken) {
   TinyModel tiny("tiny-llama");
   const auto wanted = [&](const Request& r) { return Answer(r, tiny.model.tokenizer(), nullptr, 100).wanted(); };
   Request r = request(some_tokens(4));
   EXPECT_EQ(wanted(r).best, 1);
-  EXPECT_FALSE(wanted(r).log_sum);
+  EXPECT_TRUE(wanted(r).token);
   r.top_logprobs = 5;
   EXPECT_EQ(wanted(r).best, 5);
   EXPECT_TRUE(wanted(r).log_sum);
+  EXPECT_FALSE(wanted(r).token) << "the others are to be told too";
   r.sampling = {.temperature = 1, .top_k = 20};
   EXPECT_EQ(wanted(r).best, 20);
   r.top_logprobs = kMostCandidates + 1;
   EXPECT_EQ(wanted(r).best, 0);
   r.top_logprobs = -1;
+  EXPECT_EQ(wanted(r).best, 20);
+  EXPECT_TRUE(wanted(r).token);
   r.logit_bias = {{3, 1.0f}};
   EXPECT_EQ(wanted(r).best, 0);
   r.max_tokens = 0;
-  EXPECT_EQ(wanted(r).best, 1) << "no token comes";
+  EXPECT_TRUE(wanted(r).token) << "none comes, and that is the least to ask for";
 }
 
 TEST(Scheduler, AListenerThatThrowsEndsItsRequestOnly) {

@@ -88,6 +88,33 @@ struct Stepped {
   }
 };
 
+/// Answers that draw, of many settings, are the same where the backend draws and where the host does: a bias of nothing
+/// makes an answer look at all logits. All prompts are read in one step, so that both times a step has the same rows.
+inline void expect_draws_of_the_host(const char* shape, BackendKind backend) {
+  constexpr int32_t kAnswers = 20;
+  const auto answers = [&](bool on_host) {
+    Stepped s(shape, {.context = 64, .sequences = kAnswers, .rows = 512}, {.prefix_cache = false}, backend);
+    std::vector<RecorderPtr> recorders;
+    for (int32_t i = 0; i < kAnswers; ++i) {
+      Request r = request(some_tokens(4 + i % 7, i), 12);
+      r.sampling = {.temperature = 0.4f + 0.1f * static_cast<float>(i),
+                    .top_k = i % 4 == 0 ? kMostCandidates : 10 * i,
+                    .top_p = i % 3 == 0 ? 1.0f : 0.9f,
+                    .min_p = i % 5 == 0 ? 0.0f : 0.05f,
+                    .seed = static_cast<uint64_t>(i) + 1};
+      if (on_host) r.logit_bias = {{3, 0.0f}};
+      recorders.push_back(s.add(std::move(r)));
+    }
+    s.run();
+    std::vector<std::vector<int32_t>> all;
+    for (const RecorderPtr& recorder : recorders) all.push_back(recorder->tokens);
+    return all;
+  };
+  const auto drawn = answers(false);
+  EXPECT_EQ(drawn, answers(true));
+  for (const auto& tokens : drawn) EXPECT_EQ(tokens.size(), 12u);
+}
+
 /// A model that a Scheduler can share.
 inline std::shared_ptr<Model> shared_model(const std::shared_ptr<TinyModel>& tiny) {
   return {tiny, &tiny->model};

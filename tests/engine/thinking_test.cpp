@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/shortlist_cases.h"
 #include "engine/scheduler_answer.h"
 #include "text/tokenizer_vocabulary.h"
 
@@ -44,10 +45,7 @@ std::string answer(const Request& request, std::vector<int32_t> wishes, size_t t
     std::vector<float> logits(static_cast<size_t>(vocabulary().n_vocab()));
     for (size_t t = 0; t < logits.size(); ++t) logits[t] = static_cast<float>(t) / 1000;
     if (i < wishes.size()) logits[static_cast<size_t>(wishes[i])] = 100;
-    const Wanted wanted = one.wanted();
-    Shortlist list;
-    if (wanted.best > 0) list = shortlist(logits, wanted);
-    const Answer::Next next = one.next(wanted.best > 0 ? Scores{.shortlist = &list} : Scores{.logits = logits});
+    const Answer::Next next = one.next(test::Granted(logits, one.wanted()).scores);
     if (next.event) text += next.event->text;
     if (next.end) break;
   }

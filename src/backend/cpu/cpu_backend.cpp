@@ -81,11 +81,10 @@ class CpuBackend final : public Backend {
   void run(Program& program, const Step& step, const Results& results) override {
     auto& p = static_cast<CpuProgram&>(program);
     trace_ ? p.run_traced(step, results.logits, trace_) : p.run(step, results.logits);
-    if (results.shortlists.empty()) return;
-    CHECK(step.wanted.size() == results.shortlists.size(), "{} wishes for {} shortlists", step.wanted.size(),
-          results.shortlists.size());
-    machine_.pool->run({static_cast<uint32_t>(results.shortlists.size())}, [&](uint32_t begin, uint32_t end, int) {
-      for (uint32_t row = begin; row < end; ++row) make_shortlist(*machine_.plan, step, results, row);
+    check_wishes(step, results);
+    if (!results.of_wishes()) return;
+    machine_.pool->run({static_cast<uint32_t>(step.wanted.size())}, [&](uint32_t begin, uint32_t end, int) {
+      for (uint32_t row = begin; row < end; ++row) grant_wish(*machine_.plan, step, results, row);
     });
   }
 

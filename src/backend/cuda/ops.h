@@ -19,7 +19,7 @@ struct DeviceStep {
   const int32_t* seq_of_row = nullptr;  // [rows]
   const SeqRows* seqs = nullptr;        // [n_seqs]
   const int32_t* out_rows = nullptr;    // [outputs]
-  const int32_t* best = nullptr;        // [outputs]: Wanted::best, in a Step with shortlists
+  const Wanted* wanted = nullptr;       // [outputs], in a Step whose wishes count
   const int32_t* pages = nullptr;       // page tables, as Step::pages
 };
 
@@ -61,15 +61,17 @@ void router(cudaStream_t s, const float* logits, const RouterShape& shape, int32
 void expert_sum(cudaStream_t s, const float* x, const float* weights, int64_t rows, int64_t used, int64_t cols,
                 float* out);
 
-/// lists[r] of the first `tokens` columns of logits [outputs][cols], with log_sum, where best[r] is not 0. The k best
-/// of slices of a row, then of those the k best: the same bits every time. Beside them it needs scratch, for every
-/// output shortlist_scratch_bytes().
+/// What is wanted[r] of the first `tokens` columns of logits [outputs][cols], where it is not the logits. The k best of
+/// slices of a row, then of those the k best, then the draw: the same bits every time. Beside them it needs scratch,
+/// for every output shortlist_scratch_bytes().
 struct ShortlistShape {
   int64_t outputs = 0, cols = 0, tokens = 0;
 };
+/// Where they go: [outputs] lists and behind them [outputs] tokens.
+inline constexpr int64_t kChosenBytes = sizeof(Shortlist) + sizeof(int32_t);
 int64_t shortlist_scratch_bytes(int64_t tokens);
-void shortlists(cudaStream_t s, const float* logits, const ShortlistShape& shape, const int32_t* best,
-                std::byte* scratch, Shortlist* lists);
+void shortlists(cudaStream_t s, const float* logits, const ShortlistShape& shape, const Wanted* wanted,
+                std::byte* scratch, Shortlist* chosen);
 
 // ---- Recurrences ----
 

@@ -26,22 +26,22 @@ std::mutex& chains_turn() {
 // ---- StepImage ----
 
 StepImage::StepImage(const ProgramLimits& limits, int64_t most_pages) : limits_(limits), most_pages_(most_pages) {
-  const auto rows = static_cast<size_t>(limits.rows) * 4;
-  positions_ = rows;
-  seq_of_row_ = 2 * rows;
-  out_rows_ = 3 * rows;
-  best_ = out_rows_ + static_cast<size_t>(limits.outputs) * 4;
-  seqs_ = best_ + static_cast<size_t>(limits.outputs) * 4;
+  const auto rows = static_cast<size_t>(limits.rows) * 4, outputs = static_cast<size_t>(limits.outputs);
+  tokens_ = outputs * sizeof(Wanted);
+  positions_ = tokens_ + rows;
+  seq_of_row_ = positions_ + rows;
+  out_rows_ = seq_of_row_ + rows;
+  seqs_ = out_rows_ + outputs * 4;
   pages_ = seqs_ + static_cast<size_t>(limits.seqs) * sizeof(SeqRows);
   host_ = PinnedMemory(pages_ + static_cast<size_t>(most_pages) * 4);
   memory_ = DeviceMemory(host_.size());
   const auto at = [&](size_t offset) { return reinterpret_cast<const int32_t*>(memory_.data() + offset); };
-  device_ = {.tokens = at(0),
+  device_ = {.tokens = at(tokens_),
              .positions = at(positions_),
              .seq_of_row = at(seq_of_row_),
              .seqs = reinterpret_cast<const SeqRows*>(memory_.data() + seqs_),
              .out_rows = at(out_rows_),
-             .best = at(best_),
+             .wanted = reinterpret_cast<const Wanted*>(memory_.data()),
              .pages = at(pages_)};
 }
 
@@ -51,14 +51,13 @@ void StepImage::send(const Step& step, cudaStream_t stream) {
   const auto put = [&](size_t offset, const auto& values) {
     std::memcpy(host_.data() + offset, values.data(), values.size() * sizeof(values[0]));
   };
-  put(0, step.tokens);
+  put(0, step.wanted);
+  put(tokens_, step.tokens);
   put(out_rows_, step.out_rows);
   put(seqs_, step.seqs);
   put(pages_, step.pages);
   auto* const positions = reinterpret_cast<int32_t*>(host_.data() + positions_);
   auto* const seq_of_row = reinterpret_cast<int32_t*>(host_.data() + seq_of_row_);
-  auto* const best = reinterpret_cast<int32_t*>(host_.data() + best_);
-  for (size_t i = 0; i < step.wanted.size(); ++i) best[i] = step.wanted[i].best;
   for (size_t s = 0; s < step.seqs.size(); ++s) {
     const SeqRows& seq = step.seqs[s];
     for (int32_t i = 0; i < seq.n_rows; ++i) {
@@ -108,9 +107,8 @@ Launch CudaProgram::begin(const Step& step, const Results& results) {
             static_cast<int32_t>(step.seqs.size()) <= limits_.seqs,
         "{} rows, {} outputs, {} sequences in a program for {}, {}, {}", step.rows(), step.out_rows.size(),
         step.seqs.size(), limits_.rows, limits_.outputs, limits_.seqs);
-  CHECK(results.shortlists.empty() || (walk_.shortlists >= 0 && results.shortlists.size() == step.out_rows.size() &&
-                                       step.wanted.size() == step.out_rows.size()),
-        "{} shortlists of {} outputs", results.shortlists.size(), step.out_rows.size());
+  check_wishes(step, results);
+  CHECK(!results.of_wishes() || walk_.chosen >= 0, "tokens of what are no logits");
   bind();
   image_->send(step, machine_.stream.get());
   send_input(step);
@@ -118,7 +116,7 @@ Launch CudaProgram::begin(const Step& step, const Results& results) {
           .rows = step.rows(),
           .outputs = static_cast<int64_t>(step.out_rows.size()),
           .seqs = static_cast<int64_t>(step.seqs.size()),
-          .shortlists = !results.shortlists.empty(),
+          .wishes = results.of_wishes(),
           .step = image_->device(),
           .cache = &machine_.cache,
           .buffers = &buffers_,
@@ -172,13 +170,24 @@ void CudaProgram::capture(Graph& graph, const Launch& launch) {
   check(status, "instantiating a graph");
 }
 
+/// Starts to fetch tokens and, where some row wants one, shortlists, each to the place it has on the GPU.
+void CudaProgram::fetch_chosen(const Launch& launch, const Results& results) {
+  if (!launch.wishes) return;
+  const auto outputs = static_cast<size_t>(launch.outputs);
+  const size_t bytes = outputs * kChosenBytes, from = results.shortlists.empty() ? outputs * sizeof(Shortlist) : 0;
+  if (machine_.chosen.size() < bytes) machine_.chosen = PinnedMemory(bytes);
+  check(cudaMemcpyAsync(machine_.chosen.data() + from, launch.at<std::byte>(walk_.chosen) + from, bytes - from,
+                        cudaMemcpyDeviceToHost, launch.stream),
+        "fetching tokens");
+}
+
 /// The results: logits only of rows that want them, neighbours in one copy.
 void CudaProgram::fetch(const Launch& launch, const Step& step, const Results& results) {
   const Val v = plan_.logits;
   const auto cols = static_cast<size_t>(plan_.info(v).cols);
   const auto rows = static_cast<size_t>(launch.rows_of(plan_.info(v).outputs_only));
   CHECK(results.logits.size() >= rows * cols);
-  const auto whole = [&](size_t row) { return !launch.shortlists || step.wanted[row].best == 0; };
+  const auto whole = [&](size_t row) { return !launch.wishes || step.wanted[row].best == 0; };
   for (size_t row = 0, end = 0; row < rows; row = end + 1) {
     for (end = row; end < rows && whole(end);) ++end;
     if (row == end) continue;
@@ -186,25 +195,26 @@ void CudaProgram::fetch(const Launch& launch, const Step& step, const Results& r
                           cudaMemcpyDeviceToHost, launch.stream),
           "fetching logits");
   }
-  const size_t bytes = results.shortlists.size_bytes();
-  if (machine_.shortlists.size() < bytes) machine_.shortlists = PinnedMemory(bytes);
-  if (bytes > 0)
-    check(cudaMemcpyAsync(machine_.shortlists.data(), launch.at(walk_.shortlists), bytes, cudaMemcpyDeviceToHost,
-                          launch.stream),
-          "fetching shortlists");
+  fetch_chosen(launch, results);
   const auto start = std::chrono::steady_clock::now();
   machine_.stream.wait();
   machine_.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (size_t row = 0; row < results.shortlists.size(); ++row)
-    if (!whole(row))
-      std::memcpy(&results.shortlists[row], machine_.shortlists.data() + row * sizeof(Shortlist), sizeof(Shortlist));
+  const std::byte* const tokens = machine_.chosen.data() + rows * sizeof(Shortlist);
+  for (size_t row = 0; row < rows; ++row) {
+    if (whole(row)) continue;
+    if (step.wanted[row].token) {
+      std::memcpy(&results.tokens[row], tokens + row * sizeof(int32_t), sizeof(int32_t));
+    } else {
+      std::memcpy(&results.shortlists[row], machine_.chosen.data() + row * sizeof(Shortlist), sizeof(Shortlist));
+    }
+  }
 }
 
 void CudaProgram::run(const Step& step, const Results& results) {
   const Launch launch = begin(step, results);
   std::unique_lock<std::mutex> turn;
   if (!walk_.chains.empty() && (launch.rows == 1 || launch.outputs == 1)) turn = std::unique_lock(chains_turn());
-  Graph* const graph = graph_of({launch.rows, launch.outputs, launch.seqs, launch.shortlists});
+  Graph* const graph = graph_of({launch.rows, launch.outputs, launch.seqs, launch.wishes});
   if (graph && !graph->exec) capture(*graph, launch);
   if (graph) {
     check(cudaGraphLaunch(graph->exec, launch.stream), "launching a graph");

@@ -20,7 +20,7 @@ struct Machine {
   DeviceMemory table_memory, workspace;  // workspace: of products
   CacheMemory cache;
   PinnedMemory logits;      // what callers were given to have logits in
-  PinnedMemory shortlists;  // of a Step, on their way to the caller
+  PinnedMemory chosen;      // shortlists and tokens of a Step, on their way to the caller
   double wait_seconds = 0;  // of the last Step: the host had nothing to do
 };
 
@@ -35,7 +35,7 @@ class StepImage {
  private:
   ProgramLimits limits_;
   int64_t most_pages_;
-  size_t positions_, seq_of_row_, out_rows_, best_, seqs_, pages_;  // offsets
+  size_t tokens_, positions_, seq_of_row_, out_rows_, seqs_, pages_;  // offsets; what is wanted is in front
   PinnedMemory host_;
   DeviceMemory memory_;
   DeviceStep device_;
@@ -54,7 +54,7 @@ class CudaProgram final : public Program {
   /// Steps of one shape: the same launches with the same arguments.
   struct Shape {
     int64_t rows, outputs, seqs;
-    bool shortlists;
+    bool wishes;
     bool operator==(const Shape&) const = default;
   };
   struct Graph {
@@ -69,6 +69,7 @@ class CudaProgram final : public Program {
   Graph* graph_of(const Shape& shape);
   void capture(Graph& graph, const Launch& launch);
   void fetch(const Launch& launch, const Step& step, const Results& results);
+  void fetch_chosen(const Launch& launch, const Results& results);
 
   Machine& machine_;
   const Plan& plan_;  // the machine's, or a part of it

@@ -169,12 +169,12 @@ class Expander {
 
   void add_shortlists() {
     const int32_t scratch = buffer(shortlist_scratch_bytes(plan_.n_tokens), true);
-    w_.shortlists = buffer(sizeof(Shortlist), true);
-    push({plan_.logits.id}, {scratch, w_.shortlists},
+    w_.chosen = buffer(kChosenBytes, true);
+    push({plan_.logits.id}, {scratch, w_.chosen},
          [x = plan_.logits.id, cols = cols(plan_.logits), tokens = plan_.n_tokens, scratch,
-          out = w_.shortlists](const Launch& l) {
-           if (!l.shortlists) return;
-           shortlists(l.stream, l.at(x), {.outputs = l.outputs, .cols = cols, .tokens = tokens}, l.step.best,
+          out = w_.chosen](const Launch& l) {
+           if (!l.wishes) return;
+           shortlists(l.stream, l.at(x), {.outputs = l.outputs, .cols = cols, .tokens = tokens}, l.step.wanted,
                       l.at<std::byte>(scratch), l.at<Shortlist>(out));
          });
   }

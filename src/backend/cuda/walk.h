@@ -18,7 +18,7 @@ namespace tern::cuda {
 struct Launch {
   cudaStream_t stream = nullptr;
   int64_t rows = 0, outputs = 0, seqs = 0;
-  bool shortlists = false;  // some outputs want candidates
+  bool wishes = false;  // some outputs want something else than logits
   DeviceStep step;
   const CacheMemory* cache = nullptr;
   const std::vector<std::byte*>* buffers = nullptr;
@@ -73,7 +73,7 @@ struct Walk {
   std::vector<NodeChain> chains;    // in order
   std::vector<Buffer> buffers;      // the plan's vals first
   std::vector<int32_t> fused_into;  // of every op: the op whose node computes it (itself when alone)
-  int32_t shortlists = -1;          // buffer with those of the outputs, where the result is logits
+  int32_t chosen = -1;              // buffer with shortlists and tokens of the outputs, where the result is logits
   int64_t arena_bytes = 0, counters = 0;
 };
 

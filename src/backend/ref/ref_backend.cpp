@@ -114,9 +114,8 @@ class RefBackend final : public Backend {
     const std::vector<double>& result = val(plan.logits).f;
     CHECK(results.logits.size() >= result.size());
     std::copy(result.begin(), result.end(), results.logits.begin());
-    CHECK(results.shortlists.empty() || step.wanted.size() == results.shortlists.size(), "{} wishes for {} shortlists",
-          step.wanted.size(), results.shortlists.size());
-    for (size_t row = 0; row < results.shortlists.size(); ++row) make_shortlist(plan, step, results, row);
+    check_wishes(step, results);
+    for (size_t row = 0; results.of_wishes() && row < step.wanted.size(); ++row) grant_wish(plan, step, results, row);
   }
 
   void copy_state(int32_t from, int32_t to) override {
