@@ -59,9 +59,9 @@ int64_t cache_bytes(const Plan& plan, const CacheShape& shape) noexcept {
 }
 
 void check_wishes(const Step& step, const Results& results) {
+  CHECK(step.wanted.size() == step.out_rows.size() || (step.wanted.empty() && !results.of_wishes()),
+        "{} wishes of {} outputs", step.wanted.size(), step.out_rows.size());
   if (!results.of_wishes()) return;
-  CHECK(step.wanted.size() == step.out_rows.size(), "{} wishes of {} outputs", step.wanted.size(),
-        step.out_rows.size());
   for (const Wanted& wanted : step.wanted) {
     CHECK(wanted.best > 0 || !wanted.token, "a token of no candidates");
     if (wanted.best == 0) continue;

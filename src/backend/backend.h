@@ -105,7 +105,7 @@ struct Results {
 
   bool of_wishes() const noexcept { return !shortlists.empty() || !tokens.empty(); }
 };
-/// CHECKs that there is a wish for every output row, and room for what it asks.
+/// CHECKs that there is a wish for every output row or for none, and room for what they ask where they count.
 void check_wishes(const Step& step, const Results& results);
 /// What `row` wants in place of its logits, from them: for backends that leave all logits in memory.
 void grant_wish(const Plan& plan, const Step& step, const Results& results, size_t row);
