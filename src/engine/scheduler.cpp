@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <new>
@@ -23,6 +24,8 @@ Failure Failure::current() noexcept {
     return {"an unknown failure", {}};
   }
 }
+
+constexpr auto kProbeEvery = std::chrono::seconds(1);  // of a backend that fails
 
 struct Scheduler::Impl {
   Impl(std::shared_ptr<Model> served, const SchedulerLimits& with)
@@ -51,7 +54,12 @@ struct Scheduler::Impl {
       bool stop = false;
       {
         std::unique_lock lock(mutex);
-        news.wait(lock, [&] { return stopping || !inbox.empty() || !cancels.empty() || core.busy(); });
+        const auto is_news = [&] { return stopping || !inbox.empty() || !cancels.empty() || core.busy(); };
+        if (core.suspect()) {
+          news.wait_for(lock, kProbeEvery, is_news);
+        } else {
+          news.wait(lock, is_news);
+        }
         arrivals.swap(inbox);
         cancelled.swap(cancels);
         stop = stopping;
@@ -65,6 +73,7 @@ struct Scheduler::Impl {
       } catch (...) {
         core.end_all(EndReason::kFailed, Failure::current());
       }
+      if (core.suspect() && !core.busy()) core.probe();
       const std::lock_guard lock(mutex);
       told = core.stats();
       if (!core.busy() && inbox.empty()) {

@@ -103,6 +103,8 @@ struct SchedulerStats {
   uint64_t requests = 0, finished = 0, cancelled = 0, failed = 0, steps = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   double busy_seconds = 0;
+  /// Why the backend fails: two batches or more in a row, the scheduler's own probes among them. Empty when it works.
+  std::string failing{};
   std::vector<SlotInfo> slots{};  // running first, then the queue in order
 };
 

@@ -306,18 +306,43 @@ bool SchedulerCore::step() {
   return true;
 }
 
-/// A batch through the model. A failure ends those in it, and nobody is left.
+/// A batch through the model. A failure ends all in it, and nobody is left: what it has written is not known, and a
+/// state that was written halfway cannot be read again.
 std::span<const float> SchedulerCore::run(Batch& batch, bool hidden) {
   if (batch.slices.empty()) return {};
   try {
-    make_room(batch.slices);
-    return hidden ? runner_.run_hidden(batch.slices) : runner_.run(batch.slices);
+    return run(batch.slices, hidden);
   } catch (...) {
-    const Failure failure = Failure::current();
-    for (Task* task : batch.tasks) finish(*task, EndReason::kFailed, failure);
+    for (Task* task : batch.tasks) finish(*task, EndReason::kFailed, last_failure_);
     batch.clear();
   }
   return {};
+}
+
+std::span<const float> SchedulerCore::run(std::span<const Slice> slices, bool hidden) {
+  try {
+    make_room(slices);
+    const std::span<const float> results = hidden ? runner_.run_hidden(slices) : runner_.run(slices);
+    failed_batches_ = 0;
+    return results;
+  } catch (...) {
+    ++failed_batches_;
+    last_failure_ = Failure::current();
+    throw;
+  }
+}
+
+void SchedulerCore::probe() {
+  CHECK(running_.empty());
+  try {
+    SequenceStart nothing;
+    if (stateful_) nothing.next_state = take_state();
+    Sequence sequence = runner_.start(std::move(nothing));
+    constexpr int32_t kToken = 0;
+    const Slice slice{.sequence = &sequence, .tokens = {&kToken, 1}};
+    run({&slice, 1}, false);
+  } catch (...) {  // noted
+  }
 }
 
 /// What a step did for `task`, whose next output is `output`.
@@ -434,6 +459,7 @@ void SchedulerCore::drop_finished() {
 
 SchedulerStats SchedulerCore::stats() const {
   SchedulerStats stats = totals_;
+  if (failed_batches_ > 1) stats.failing = last_failure_.message;
   stats.queued = static_cast<int32_t>(queue_.size());
   stats.running = static_cast<int32_t>(running_.size());
   std::vector<bool> in_use(static_cast<size_t>(pools_->kv.size()));

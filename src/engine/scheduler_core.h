@@ -50,6 +50,10 @@ class SchedulerCore {
   /// Admits and runs one batch. False when there was nothing to do.
   bool step();
   bool busy() const noexcept { return !queue_.empty() || !running_.empty(); }
+  /// Whether the last batch failed: then a probe, or the next request, tells a passing fault from a broken backend.
+  bool suspect() const noexcept { return failed_batches_ > 0; }
+  /// Runs one token that nobody asked for. Only when nothing runs.
+  void probe();
   void end_all(EndReason reason, const Failure& failure = {});
   SchedulerStats stats() const;
 
@@ -77,6 +81,7 @@ class SchedulerCore {
   void grant_rows(int32_t decodes);
   void plan_step();
   std::span<const float> run(Batch& batch, bool hidden);
+  std::span<const float> run(std::span<const Slice> slices, bool hidden);
   void absorb(Task& task, size_t& output);
   void pool(Task& task, std::span<const float>& states, size_t rows);
   void read_on(Task& task);
@@ -103,6 +108,8 @@ class SchedulerCore {
   int32_t reserved_pages_ = 0;
   Batch answers_, embeddings_;  // of the step; hidden states come from a program of their own
   SchedulerStats totals_;
+  int32_t failed_batches_ = 0;  // since one that did not
+  Failure last_failure_;
 };
 
 }  // namespace tern

@@ -48,6 +48,8 @@ const Figure kFigures[] = {
     {"tern_steps_total", "Batches run.", kCounter, [](const SchedulerStats& s) { return double(s.steps); }},
     {"tern_busy_seconds_total", "Seconds spent running batches.", kCounter,
      [](const SchedulerStats& s) { return s.busy_seconds; }},
+    {"tern_backend_failing", "1 while every batch fails, as /health says.", kGauge,
+     [](const SchedulerStats& s) { return s.failing.empty() ? 0.0 : 1.0; }},
     {"tern_requests_queued", "Requests that wait.", kGauge, [](const SchedulerStats& s) { return double(s.queued); }},
     {"tern_requests_running", "Requests being answered: the occupancy of a batch.", kGauge,
      [](const SchedulerStats& s) { return double(s.running); }},

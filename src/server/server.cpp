@@ -125,7 +125,7 @@ struct Server::Impl {
     });
   }
 
-  /// Ready when a model is; otherwise why not, and how far it is.
+  /// Ready when a model is and none fails at every step; otherwise why not, and how far it is.
   Reply health() const {
     const std::vector<Registry::Entry> entries = models.list();
     const auto in = [&](Registry::State state) {
@@ -142,6 +142,12 @@ struct Server::Impl {
     if (const auto failed = in(Registry::State::kFailed); !ready && failed != entries.end())
       throw ApiError(503, "unavailable_error",
                      fmt::format("the model '{}' could not be loaded: {}", failed->name, failed->error));
+    for (const Registry::Entry& entry : entries) {
+      const std::string failing = entry.model ? entry.model->scheduler->stats().failing : "";
+      if (!failing.empty())
+        throw ApiError(503, "unavailable_error",
+                       fmt::format("the model '{}' answers nothing: {}", entry.name, failing));
+    }
     return json_response({{"status", "ok"}});
   }
 

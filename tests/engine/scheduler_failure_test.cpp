@@ -106,6 +106,55 @@ TEST_P(FailingOfFamily, ABackendThatAlwaysFailsFailsEveryRequestAndHoldsNothing)
   EXPECT_EQ(s.answer(request(some_tokens(40)))->tokens, Stepped::alone(GetParam(), some_tokens(40)));
 }
 
+TEST_P(FailingOfFamily, AProbeTellsABrokenBackendFromAPassingFault) {
+  Stepped s(GetParam());
+  fail_steps(s.tiny.model, only(0), kBroken);
+  s.answer(request(some_tokens(12)));
+  EXPECT_TRUE(s.core.suspect());
+  EXPECT_EQ(s.core.stats().failing, "") << "once is no proof";
+  s.core.probe();
+  EXPECT_FALSE(s.core.suspect());
+
+  fail_steps(s.tiny.model, always, kBroken);
+  s.answer(request(some_tokens(12)));
+  s.core.probe();
+  s.core.probe();
+  EXPECT_EQ(s.core.stats().failing, "the device fell off the bus");
+  s.expect_all_given_back();
+  s.tiny.model.backend().set_trace({});
+  s.core.probe();
+  EXPECT_EQ(s.core.stats().failing, "");
+  s.expect_all_given_back();
+  EXPECT_EQ(s.answer(request(some_tokens(40)))->tokens, Stepped::alone(GetParam(), some_tokens(40)));
+  EXPECT_EQ(s.core.stats().requests, 3u) << "probes are no requests";
+}
+
+TEST_P(FailingOfFamily, AProbeTakesWhatItNeedsFromTheCache) {
+  Stepped s(GetParam(), {.context = 128, .sequences = 1, .rows = 64});
+  s.answer(request(some_tokens(110), 12));
+  ASSERT_EQ(s.core.stats().pages_free, 0);
+  s.core.probe();
+  EXPECT_FALSE(s.core.suspect());
+  s.expect_all_given_back();
+}
+
+TEST(FailingScheduler, ItProbesByItself) {
+  const auto tiny = std::make_shared<TinyModel>("tiny-llama");
+  std::atomic<bool> broken = true;
+  Scheduler scheduler(shared_model(tiny), {});
+  fail_steps(
+      tiny->model, [&](int) { return broken.load(); }, kBroken);
+  const auto failed = std::make_shared<Recorder>(), next = std::make_shared<Recorder>();
+  scheduler.submit(request(some_tokens(20)), failed);
+  scheduler.drain();
+  EXPECT_EQ(scheduler.stats().failing, "the device fell off the bus");
+  broken = false;
+  scheduler.submit(request(some_tokens(20)), next);
+  scheduler.drain();
+  EXPECT_EQ(next->reason(), EndReason::kLength);
+  EXPECT_EQ(scheduler.stats().failing, "");
+}
+
 TEST(FailingScheduler, OutOfMemoryIsToldAsSuch) {
   Stepped s;
   fail_steps(s.tiny.model, only(0), std::bad_alloc());

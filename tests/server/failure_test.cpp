@@ -2,6 +2,8 @@
 // the end of a stream, and a server that goes on.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 
@@ -57,8 +59,13 @@ std::vector<Route> routes() {
 class Failing : public test::ModelServerTest {
  protected:
   void TearDown() override { served().backend().set_trace({}); }
-  static Model& served() { return server().server().models().find("demo")->scheduler->model(); }
-  /// The next step, and no other, fails with `what`. Nothing runs meanwhile.
+  /// When nothing runs, no probe behind a failure either.
+  static Model& served() {
+    Scheduler& scheduler = *server().server().models().find("demo")->scheduler;
+    scheduler.drain();
+    return scheduler.model();
+  }
+  /// The next step, and no other, fails with `what`.
   template <typename What>
   static void fail_next_step(What what) {
     Model& model = served();
@@ -137,6 +144,24 @@ TEST_F(Failing, AResumableStreamKeepsTheError) {
   const Answer first = server().post("/v1/chat/completions", body, {"X-Resumable-Stream: 1"});
   const Answer again = server().get("/v1/stream/" + first.headers.at("x-stream-id"));
   EXPECT_EQ(last_of(again).at("error").at("message"), "the device fell off the bus");
+  expect_alive();
+}
+
+TEST_F(Failing, ABackendThatGoesOnFailingIsSeenInHealth) {
+  const auto broken = std::make_shared<std::atomic<bool>>(true);
+  served().backend().set_trace([broken](const OpTrace&) {
+    if (*broken) throw std::runtime_error("the device fell off the bus");
+  });
+  EXPECT_EQ(server().post("/v1/chat/completions", chat("river", 4)).status, 500);
+  EXPECT_TRUE(server().wait_for_stats([](const SchedulerStats& s) { return !s.failing.empty(); }));
+  const Answer sick = server().get("/health");
+  EXPECT_EQ(sick.status, 503);
+  EXPECT_EQ(Json::parse(sick.body).at("error").at("message"),
+            "the model 'demo' answers nothing: the device fell off the bus");
+  EXPECT_NE(server().get("/metrics").body.find("\ntern_backend_failing{model=\"demo\"} 1\n"), std::string::npos);
+  *broken = false;
+  EXPECT_EQ(server().post("/v1/chat/completions", chat("river", 4)).status, 200);
+  EXPECT_TRUE(server().wait_for_stats([](const SchedulerStats& s) { return s.failing.empty(); }));
   expect_alive();
 }
 
