@@ -20,15 +20,17 @@ inline void cpu_relax() noexcept {
 }
 
 /// Waits until `word` differs from `old` and returns what it became. What was written before the matching
-/// announce() is visible after.
-inline uint32_t wait_change(const std::atomic<uint32_t>& word, uint32_t old) noexcept {
+/// announce() is visible after. While it spins it calls `idle()`, which does what is useful in much less than a
+/// microsecond, or returns false.
+template <typename Idle>
+uint32_t wait_change(const std::atomic<uint32_t>& word, uint32_t old, Idle&& idle) noexcept {
   constexpr int kPolls = 64;  // between two looks at the clock
   std::chrono::steady_clock::time_point start{};
   for (bool first = true;; first = false) {
     for (int i = 0; i < kPolls; ++i) {
       const uint32_t now = word.load(std::memory_order_acquire);
       if (now != old) return now;
-      cpu_relax();
+      if (!idle()) cpu_relax();
     }
     const auto now = std::chrono::steady_clock::now();
     if (first) start = now;

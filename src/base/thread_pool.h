@@ -1,8 +1,10 @@
 // One persistent pool: N threads, the caller among them, share phases of work.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 namespace tern {
 
@@ -17,9 +19,11 @@ class ThreadPool {
 
   int size() const noexcept;
 
-  /// A phase of work: `items` independent items, taken `grain` at a time; 0 items: there is no further phase.
+  /// A phase of work: `items` independent items, taken `grain` at a time; 0 items: there is no further phase. Of a
+  /// dealt phase thread t takes the t-th grain first, unless another was done with its own before t came.
   struct Phase {
     uint32_t items = 0, grain = 1;
+    bool dealt = false;
   };
   using Body = std::function<void(uint32_t begin, uint32_t end, int thread)>;
   using Next = std::function<Phase(int thread)>;
@@ -30,6 +34,11 @@ class ThreadPool {
   void run(Phase first, const Body& body, const Next& next);
   /// One phase.
   void run(Phase only, const Body& body);
+
+  /// What `thread` will read in a phase to come. When it has to wait for others, it asks for these bytes instead of
+  /// only spinning, so that they lie in its cache when it needs them. Called by that thread, within `body`; the memory
+  /// may go away at any time.
+  void expect(int thread, std::span<const std::byte> bytes) noexcept;
 
  private:
   struct Impl;

@@ -19,10 +19,14 @@ TEST_P(ThreadPoolTest, EveryItemOfEveryPhaseIsDoneOnceBeforeTheNextPhaseOpens) {
   ThreadPool pool(GetParam());
   constexpr uint32_t kPhases = 200;
   const auto items = [](uint32_t phase) { return 1 + phase * 7 % 23; };
-  for (uint32_t grain : {1u, 3u, 100u}) {
+  struct Way {
+    uint32_t grain;
+    bool dealt;
+  };
+  for (const auto [grain, dealt] : {Way{1, false}, Way{3, false}, Way{100, false}, Way{1, true}, Way{4, true}}) {
     std::vector<std::atomic<int>> done(23);
     uint32_t phase = 0, mistakes = 0;
-    const auto open = [&] { return ThreadPool::Phase{phase < kPhases ? items(phase) : 0, grain}; };
+    const auto open = [&] { return ThreadPool::Phase{phase < kPhases ? items(phase) : 0, grain, dealt}; };
     pool.run(
         open(),
         [&](uint32_t begin, uint32_t end, int thread) {
@@ -86,6 +90,37 @@ TEST_P(ThreadPoolTest, WakesParkedWorkers) {
       while (inside < n) std::this_thread::yield();
     });
     ASSERT_EQ(inside.load(), n);
+  }
+}
+
+TEST_P(ThreadPoolTest, EveryThreadGetsTheItemDealtToIt) {
+  ThreadPool pool(GetParam());
+  const auto n = static_cast<uint32_t>(pool.size());
+  if (n == 1) return;
+  for (int round = 0; round < 50; ++round) {
+    std::vector<int> owner(n + 1, -1);
+    std::atomic<uint32_t> inside{0};
+    // Every dealt item waits for all others, so that nobody is done with his own before all came.
+    pool.run({.items = n + 1, .dealt = true}, [&](uint32_t begin, uint32_t end, int thread) {
+      for (uint32_t i = begin; i < end; ++i) owner[i] = thread;
+      if (begin == n) return;
+      ++inside;
+      while (inside < n) std::this_thread::yield();
+    });
+    for (uint32_t i = 0; i < n; ++i) ASSERT_EQ(owner[i], static_cast<int>(i));
+    ASSERT_GE(owner[n], 0);
+  }
+}
+
+TEST_P(ThreadPoolTest, MayExpectMemoryThatIsGoneWhenItWaits) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<uint32_t> done{0};
+    pool.run({8}, [&](uint32_t begin, uint32_t end, int thread) {
+      pool.expect(thread, std::vector<std::byte>(1 << 20));
+      done += end - begin;
+    });
+    ASSERT_EQ(done.load(), 8u);
   }
 }
 

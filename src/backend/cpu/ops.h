@@ -51,7 +51,8 @@ struct AttendTile {
   int64_t page_bytes = 0;
   const int32_t* pages = nullptr;  // the sequence's page table
   int32_t page_begin = 0, page_end = 0;
-  bool in_bytes = false;  // see kLeastByteRows
+  const std::byte* next = nullptr;  // page of keys that the thread will probably read behind this tile's
+  bool in_bytes = false;            // see kLeastByteRows
   // kivi: the page of all rows, and the first of those before it that were filled by this very Step.
   int32_t own_page = -1, fresh_begin = INT32_MAX;
   float* out = nullptr;  // as q, heads of dim_v; or, when partial, [group][dim_v + 2]: sums not yet divided, top,

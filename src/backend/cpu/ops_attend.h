@@ -16,6 +16,10 @@ struct Ahead {
   const std::byte* next = nullptr;
   int64_t step = 0;
 };
+/// `bytes` over so many steps, whole lines with each; nothing from nullptr.
+Ahead spread(const std::byte* next, int64_t bytes, int64_t steps) noexcept {
+  return {next, next ? (bytes / steps + 63) / 64 * 64 : 0};
+}
 
 template <typename B>  // named where it is used: clang 14 cannot deduce it
 struct Product {
@@ -222,13 +226,14 @@ void attend_exactly(const AttendTile& t, const TileMemory& m, int64_t begin, int
   for (int64_t page = begin; page < end; ++page) {
     const int64_t first = page * kPage, seen = t.position + t.rows - first;  // by the last row
     const PageView k = view(t.k, t, page), v = view(t.v, t, page);
-    const PageView next = page + 1 < end ? view(t.k, t, page + 1) : k;
-    score_page(t, m, k, {v.data, t.v.bytes / t.dim_k});
+    const int64_t tokens = seen < kPage ? seen : kPage;
+    const std::byte* next = page + 1 < end ? view(t.k, t, page + 1).data : page + 1 == t.page_end ? t.next : nullptr;
+    score_page(t, m, k, spread(v.data, t.v.bytes * tokens / kPage, t.dim_k));
     for (int64_t i = 0; i < m.vectors; ++i) {
       const int64_t visible = t.position + i / t.group + 1 - first;
       weigh(m, i, visible < kPage ? visible : kPage, t.dim_v);
     }
-    add_values(t, m, v, seen < kPage ? seen : kPage, {next.data, t.k.bytes / kPage});
+    add_values(t, m, v, tokens, spread(next, t.k.bytes, tokens));
   }
 }
 

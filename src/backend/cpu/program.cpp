@@ -157,10 +157,14 @@ void CpuProgram::place_buffers() {
 
 void CpuProgram::run_phases(uint32_t first, uint32_t last) {
   last_phase_ = last;
-  const ThreadPool::Phase open = advance(first, 0);
+  const ThreadPool::Phase opened = advance(first, 0);
   machine_.pool->run(
-      open,
-      [this](uint32_t begin, uint32_t end, int thread) { run_range(schedule_.phases[phase_], begin, end, thread); },
+      opened,
+      [this](uint32_t begin, uint32_t end, int thread) {
+        const Phase& p = schedule_.phases[phase_];
+        run_range(p, begin, end, thread);
+        expect_weights(p, thread);
+      },
       [this](int thread) { return advance(phase_ + 1, thread); });
 }
 
@@ -169,10 +173,29 @@ ThreadPool::Phase CpuProgram::advance(uint32_t phase, int thread) {
   for (phase_ = phase; phase_ < last_phase_; ++phase_) {
     const Phase& p = schedule_.phases[phase_];
     const uint32_t n = items(p);
-    if (n > 0 && !serial(p)) return {n, grain(p)};
+    if (n > 0 && !serial(p)) return open(p, n);
     run_range(p, 0, n, thread);
   }
   return {};
+}
+
+/// In steps of few rows work is dealt: a thread keeps its rows, and knows what it will read of the next matrices.
+ThreadPool::Phase CpuProgram::open(const Phase& p, uint32_t items) const {
+  return {.items = items, .grain = grain(p), .dealt = rows() <= kFewRows};
+}
+
+/// A step of few rows reads all weights, but not while one thread norms and rounds, or the last ends its piece.
+void CpuProgram::expect_weights(const Phase& p, int thread) const {
+  constexpr int64_t kMost = 128 << 10;  // of a second-level cache of 512 KB and more
+  if (rows() > kFewRows || p.next_linears < 0) return;
+  const std::vector<Chunk>& next = schedule_.phases[static_cast<size_t>(p.next_linears)].few;
+  if (static_cast<size_t>(thread) >= next.size()) return;
+  const Chunk& c = next[static_cast<size_t>(thread)];
+  const Weight w = args<LinearArgs>(schedule_.nodes[static_cast<size_t>(c.node)]).weight;
+  const Matrix& m = machine_.weights.matrix(w);
+  const int64_t row_bytes = static_cast<int64_t>(machine_.weights.matrix_bytes(w)) / m.rows;
+  const int64_t bytes = std::min(kMost, (c.end - c.begin) * row_bytes);
+  machine_.pool->expect(thread, {m.data + c.begin * row_bytes, static_cast<size_t>(bytes)});
 }
 
 int64_t CpuProgram::node_items(const Node& n) const {
@@ -203,8 +226,10 @@ uint32_t CpuProgram::items(const Phase& p) const {
 }
 
 uint32_t CpuProgram::grain(const Phase& p) const {
-  if (p.work != Work::kRows) return 1;
   const uint32_t n = items(p), threads = static_cast<uint32_t>(machine_.pool->size());
+  // Of few rows several neighbours at a time: pieces of an expert are one stream of memory, a head's keys are asked for
+  // while the head before is computed. MoE 12.7 -> 10.6 ms a step, attention of 8 rows of BitNet 72M 0.51 -> 0.43.
+  if (p.work != Work::kRows) return rows() <= kFewRows && p.few.empty() ? std::max(1u, n / (4 * threads)) : 1;
   // Each taking moves cache lines between cores for as long as a row of a small model takes: all such phases of 8 rows
   // of BitNet 72M one by one 0.44 ms a step, four by four 0.35. Keys of one dim of 32 tokens lie in a line: of a prompt
   // of 64, by 8 that two threads write the same lines by turns, writing them took 2.5 ms, by 16 takes 1.0.

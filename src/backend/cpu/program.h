@@ -89,6 +89,8 @@ class CpuProgram final : public Program {
   uint32_t items(const Phase& p) const;
   uint32_t grain(const Phase& p) const;
   int64_t node_items(const Node& n) const;
+  ThreadPool::Phase open(const Phase& p, uint32_t items) const;
+  void expect_weights(const Phase& p, int thread) const;
   void run_range(const Phase& p, uint32_t begin, uint32_t end, int thread);
   void run_item(const Phase& p, int64_t item, int thread);
   int64_t rows() const { return step_->rows(); }
@@ -101,6 +103,7 @@ class CpuProgram final : public Program {
   ExactPages exact_keys(const KvLayerMemory& kv, const SeqRows& seq, int64_t head) const;
   ExactPages exact_values(const KvLayerMemory& kv, const SeqRows& seq, int64_t head) const;
   void write_kv(const Node& n, int64_t row, int thread);
+  const std::byte* first_keys(const Node& n, int64_t item) const;
   void attend(const Node& n, int64_t item, int thread);
   void merge_parts(const Node& n, int64_t row, int thread);
 

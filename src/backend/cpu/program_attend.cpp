@@ -167,6 +167,16 @@ void CpuProgram::write_kv(const Node& n, int64_t row, int thread) {
   }
 }
 
+/// The first keys that an item reads; nullptr behind the last.
+const std::byte* CpuProgram::first_keys(const Node& n, int64_t item) const {
+  const auto& a = args<AttendArgs>(n);
+  if (item >= node_items(n)) return nullptr;
+  const AttendTask& task = tasks_[static_cast<size_t>(item / a.kv_heads)];
+  const KvLayerMemory& kv = machine_.cache.kv(a.cache);
+  const int32_t first = step_->seqs[static_cast<size_t>(task.seq)].first_page + task.page_begin;
+  return kv.k(item % a.kv_heads) + step_->pages[static_cast<size_t>(first)] * kv.page_bytes;
+}
+
 void CpuProgram::attend(const Node& n, int64_t item, int thread) {
   const auto& a = args<AttendArgs>(n);
   const AttendTask& task = tasks_[static_cast<size_t>(item / a.kv_heads)];
@@ -213,6 +223,7 @@ void CpuProgram::attend(const Node& n, int64_t item, int thread) {
                .pages = pages.table,
                .page_begin = task.page_begin,
                .page_end = task.page_end,
+               .next = first_keys(n, item + 1),
                .in_bytes = task.in_bytes,
                .own_page = pages.own,
                .fresh_begin = tail.first_page,

@@ -268,6 +268,16 @@ std::vector<Chunk> cut(const Schedule& s, const Plan& plan, const Weights& weigh
   return chunks;
 }
 
+void find_next_linears(std::vector<Phase>& phases) {
+  const auto count = static_cast<int32_t>(phases.size());
+  int32_t next = -1;
+  for (int32_t i = 2 * count - 1; i >= 0; --i) {
+    Phase& p = phases[static_cast<size_t>(i % count)];
+    p.next_linears = next;
+    if (!p.few.empty()) next = i % count;
+  }
+}
+
 /// When a buffer is written first and read last, in phases.
 struct Life {
   int32_t first = -1, last = -1;
@@ -345,6 +355,7 @@ Schedule make_schedule(const Plan& plan, const Weights& weights, const ScheduleO
     p.few = cut(s, plan, weights, p, few_piece, options.threads);
     p.many = cut(s, plan, weights, p, many_piece, options.threads);
   }
+  find_next_linears(s.phases);
   place(s, plan, options);
   return s;
 }

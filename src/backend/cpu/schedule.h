@@ -63,6 +63,7 @@ struct Phase {
   bool light = false;  // with one row not worth a second thread
   std::vector<int32_t> nodes{};
   std::vector<Chunk> few{}, many{};  // of the linears, for up to kFewRows rows and for more
+  int32_t next_linears = -1;         // the phase with chunks that comes next, that of the next Step's behind the last
 };
 inline constexpr int32_t kFewRows = 8;
 
