@@ -67,8 +67,8 @@ struct Scheduler::Impl {
         if (!arrivals.empty()) told = core.stats();
       }
       if (stop) return core.end_all(EndReason::kCancelled);
-      for (const RequestId id : cancelled) core.cancel(id);
       try {
+        for (const RequestId id : cancelled) core.cancel(id);
         core.step();
       } catch (...) {
         core.end_all(EndReason::kFailed, Failure::current());

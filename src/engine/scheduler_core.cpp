@@ -440,7 +440,10 @@ void SchedulerCore::finish(Task& task, EndReason reason, const Failure& failure)
     ending.decode_seconds = seconds(task.first_token, now);
     ending.first_token_seconds = seconds(task.in.when, task.first_token);
   }
-  if (task.sequence && reason != EndReason::kFailed) remember(task, true);
+  try {
+    if (task.sequence && reason != EndReason::kFailed) remember(task, true);
+  } catch (...) {  // nothing is owed to the cache, and the end has to be told
+  }
   task.sequence.reset();
   reserved_pages_ -= task.reserved_pages;
   ++(reason == EndReason::kFailed      ? totals_.failed

@@ -222,7 +222,7 @@ EmbeddingJob ollama_job(const Services& services, Body& body, const char* param)
       throw ApiError(400, "invalid_request_error",
                      fmt::format("'{}' has {} tokens, and the context holds {}", param, prompt.size(), context), param,
                      "context_length_exceeded");
-  body.neutral("truncate", false);
+  body.boolean("truncate");  // what does not fit has been refused
   body.neutral("dimensions", job.model->model->plan().n_embd);
   body.ignore({"keep_alive"});
   body.refuse_rest();

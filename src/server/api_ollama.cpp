@@ -43,7 +43,8 @@ void put_format(Body& body, Json& chat) {
 int64_t put_common(Body& body, const ServedModel& model, Json& chat) {
   put_format(body, chat);
   if (const Json* grammar = body.any("grammar")) chat["grammar"] = *grammar;  // tern's own, as on every route
-  for (const char* cut : {"truncate", "shift"}) body.neutral(cut, false);
+  body.boolean("truncate");                                                   // what does not fit is refused either way
+  body.neutral("shift", false);
   body.neutral("logprobs", false);
   body.neutral("top_logprobs", 0);
   return ollama_options(body, model, chat);

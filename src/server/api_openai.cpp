@@ -320,7 +320,8 @@ Reply one_model(const Services& services, const std::string& name) {
 }  // namespace
 
 void add_openai_routes(Router& router, const Services& services) {
-  router.add("POST", "/v1/chat/completions", [services](HttpRequest& r) { return chat_completions(services, r); });
+  for (const char* path : {"/v1/chat/completions", "/chat/completions"})  // of a base URL without /v1, as llama.cpp
+    router.add("POST", path, [services](HttpRequest& r) { return chat_completions(services, r); });
   router.add("POST", "/v1/completions", [services](HttpRequest& r) { return completions(services, r); });
   for (const char* path : {"/v1/models", "/models"})
     router.add("GET", path, [services](HttpRequest&) { return list_models(services); });

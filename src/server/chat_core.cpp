@@ -109,7 +109,9 @@ bool has_later_system(const Json& messages) {
 std::string render(const text::ChatTemplate& form, const Json& messages, const text::RenderOptions& options) {
   try {
     return form.render(messages, options);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    // What one template may use is little: the request is too large, and trying it again would not help.
+    if (error.code() == ErrorCode::kOutOfMemory) throw bad_request("messages", error.what());
     // Some templates refuse a system message that is not the first.
     if (!has_later_system(messages)) throw;
     return form.render(system_in_front(messages), options);

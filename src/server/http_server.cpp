@@ -39,8 +39,11 @@ using Parser = http::request_parser<http::string_body>;
 
 constexpr size_t kReadAhead = 64 << 10;  // of pipelined requests, while an answer is being made
 constexpr size_t kReadPiece = 8 << 10;
-constexpr size_t kLingerBytes = 1 << 20;  // read and dropped so that a refusal arrives before the reset
-constexpr int kSendBuffer = 256 << 10;    // small, so that a peer that does not read is noticed
+// Of a body that is read and dropped so that a refusal arrives before the reset: many clients send all of it first.
+constexpr size_t kLingerBytes = 256 << 20;
+constexpr auto kLingerTime = std::chrono::seconds(10);
+constexpr HttpLimits::Time kLingerPause = std::chrono::seconds(1);  // without anything new
+constexpr int kSendBuffer = 256 << 10;  // small, so that a peer that does not read is noticed
 constexpr auto kNever = Clock::time_point::max();
 
 std::string head_of(const HttpResponse& response, std::string_view length, bool keep) {
@@ -240,18 +243,18 @@ asio::awaitable<void> Session::serve() {
   }
 }
 
-/// Sends a refusal of bytes that are no request, and reads on for a moment: closing with unread bytes would reset the
+/// Sends a refusal of bytes that are no request, and reads on for a while: closing with unread bytes would reset the
 /// connection before the peer has read why.
 asio::awaitable<std::optional<HttpRequest>> Session::refuse(HttpResponse response) {
   keep_ = false;
   if (co_await answer_whole(response, false)) {
     transport_->shutdown_send();
-    const auto deadline =
-        Clock::now() + std::min<HttpLimits::Time>(shared_->limits.header_time, std::chrono::seconds(1));
-    for (size_t dropped = 0; dropped < kLingerBytes && !gone_;) {
+    const auto end = Clock::now() + kLingerTime;
+    const auto pause = std::min(shared_->limits.header_time, kLingerPause);
+    for (size_t dropped = 0; dropped < kLingerBytes && !gone_ && !shared_->stopping;) {
       dropped += buffer_.size();
       buffer_.consume(buffer_.size());
-      if (!co_await read_more(deadline)) break;
+      if (!co_await read_more(std::min<Clock::time_point>(end, Clock::now() + pause))) break;
     }
   }
   co_return std::nullopt;

@@ -131,12 +131,11 @@ void read_grammar(Body& body, GenerationOptions& options) {
 }
 
 void read_limits(Body& body, Request& request) {
-  for (const char* name : {"max_tokens", "max_completion_tokens"})
-    if (const auto n = body.integer(name, 1, kMostTokens)) request.max_tokens = *n;
-  if (const auto n = body.integer("n_predict", -1, kMostTokens)) {
-    if (*n == 0) throw bad_request("n_predict", "'n_predict' must be at least 1, or -1 for what fits");
-    request.max_tokens = *n;
-  }
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"})  // clients of llama.cpp say -1 in each
+    if (const auto n = body.integer(name, -1, kMostTokens)) {
+      if (*n == 0) throw bad_request(name, fmt::format("'{}' must be at least 1, or -1 for what fits", name));
+      request.max_tokens = *n;
+    }
   request.stop = body.strings("stop");
   if (static_cast<int64_t>(request.stop.size()) > kMostStops)
     throw bad_request("stop", fmt::format("{} stop strings; at most {} are taken", request.stop.size(), kMostStops));

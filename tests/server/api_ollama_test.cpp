@@ -75,7 +75,7 @@ TEST_F(OllamaApi, WhatWouldChangeTheAnswerAndIsNotDoneIsRefusedByName) {
     EXPECT_NE(why.find(name), std::string::npos) << why;
   }
   for (const auto& [name, value] : std::vector<std::pair<std::string, Json>>{
-           {"think", true}, {"format", "xml"}, {"keep_alive", "soon"}, {"truncate", true}, {"no_such_thing", 1}}) {
+           {"think", true}, {"format", "xml"}, {"keep_alive", "soon"}, {"shift", true}, {"no_such_thing", 1}}) {
     Json body = question();
     body[name] = value;
     const std::string why = refusal("/api/chat", body);
@@ -85,6 +85,18 @@ TEST_F(OllamaApi, WhatWouldChangeTheAnswerAndIsNotDoneIsRefusedByName) {
   image["messages"][0]["images"] = Json::array({"aGk="});
   EXPECT_NE(refusal("/api/chat", image).find("images"), std::string::npos);
   EXPECT_NE(refusal("/api/generate", {{"prompt", "x"}, {"suffix", "y"}}).find("suffix"), std::string::npos);
+}
+
+TEST_F(OllamaApi, TruncateCutsNothing) {
+  Json body = question({{"num_predict", 2}});
+  body["truncate"] = true;
+  EXPECT_EQ(server().post("/api/chat", body).status, 200);
+  std::string words;
+  for (int i = 0; i < 2000; ++i) words += "river ";
+  body["messages"][0]["content"] = words;
+  EXPECT_NE(refusal("/api/chat", body).find("1024"), std::string::npos);
+  EXPECT_EQ(server().post("/api/embed", {{"input", "river"}, {"truncate", true}}).status, 200);
+  EXPECT_NE(refusal("/api/embed", {{"input", words}, {"truncate", true}}).find("1024"), std::string::npos);
 }
 
 TEST_F(OllamaApi, WhatSaysHowAModelRunsIsTheServersToDecide) {

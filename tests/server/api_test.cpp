@@ -248,6 +248,37 @@ TEST(Requests, PathsAndMethodsThatDoNotExistAreNamed) {
   EXPECT_EQ(wrong.headers.at("allow"), "POST");
 }
 
+TEST(Requests, MinusOneTokenIsWhatFitsAsClientsOfLlamaCppSayIt) {
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
+    Json body = chat("river");
+    body.erase("max_tokens");
+    body[name] = -1;
+    body["stop"] = Json::array({" ", "."});
+    EXPECT_EQ(shared().post("/v1/chat/completions", body).status, 200) << name;
+    for (const int wrong : {0, -2}) {
+      body[name] = wrong;
+      EXPECT_EQ(error_of(shared().post("/v1/chat/completions", body)).at("param"), name);
+    }
+  }
+}
+
+TEST(Requests, ABaseUrlMayLackTheVersion) {
+  EXPECT_EQ(shared().json("/chat/completions", chat("river", 2)).at("object"), "chat.completion");
+}
+
+TEST(Requests, AConversationThatIsTooMuchForTheTemplateIsTheClientsToShorten) {
+  server::ServerOptions options = test::demo_options();
+  options.models.chat_template =
+      "{% if messages[0].content == 'much' %}{% for i in range(99999) %}"
+      "{% set list = [i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i,i] %}{% endfor %}{% endif %}"
+      "{{ messages[0].content }}";
+  ModelServer server(std::move(options));
+  EXPECT_EQ(server.post("/v1/chat/completions", chat("little", 1)).status, 200);
+  const Answer answer = server.post("/v1/chat/completions", chat("much", 1));
+  EXPECT_EQ(answer.status, 400) << "clients try 503 again: " << answer.body;
+  EXPECT_EQ(error_of(answer).at("param"), "messages");
+}
+
 TEST(Requests, AnUnknownModelIsNotAnotherOne) {
   Json body = chat("x", 1);
   body["model"] = "gpt-9";

@@ -181,6 +181,13 @@ TEST(Http, ATooLargeBodyIsRefusedWhileItIsSent) {
   EXPECT_EQ(client.read().status, 413);
 }
 
+TEST(Http, WhoeverSendsAllOfATooLargeBodyStillReadsTheRefusal) {
+  Fixture f({.body_bytes = 100});
+  Client client(f.port());
+  client.send(http_request("POST", "/", std::string(20'000'000, 'x')));
+  EXPECT_EQ(client.read().status, 413);
+}
+
 TEST(Http, TooLargeHeadersAreRefused) {
   Fixture f({.header_bytes = 1000});
   EXPECT_EQ(ask(f.port(), "GET", "/", "", {"X-Long: " + std::string(2000, 'x')}).status, 431);
