@@ -231,10 +231,9 @@ uint32_t CpuProgram::grain(const Phase& p) const {
   // while the head before is computed. MoE 12.7 -> 10.6 ms a step, attention of 8 rows of BitNet 72M 0.51 -> 0.43.
   if (p.work != Work::kRows) return rows() <= kFewRows && p.few.empty() ? std::max(1u, n / (4 * threads)) : 1;
   // Each taking moves cache lines between cores for as long as a row of a small model takes: all such phases of 8 rows
-  // of BitNet 72M one by one 0.44 ms a step, four by four 0.35. Keys of one dim of 32 tokens lie in a line: of a prompt
-  // of 64, by 8 that two threads write the same lines by turns, writing them took 2.5 ms, by 16 takes 1.0.
-  const uint32_t half = ceil_div(n, threads);
-  return n <= kFewRows ? half : std::min(half, std::clamp<uint32_t>(n / (4 * threads), 16, 32));
+  // of BitNet 72M one by one 0.44 ms a step, four by four 0.35. Keys of one dim of 32 tokens lie in a line, which two
+  // threads would write by turns: of a prompt of 64, by 8 writing them took 2.5 ms, by 16 2.0, by 32 1.0.
+  return std::min(ceil_div(n, threads), 32u);
 }
 
 void CpuProgram::run_range(const Phase& p, uint32_t begin, uint32_t end, int thread) {
