@@ -92,6 +92,21 @@ TEST(CandidateKey, TheBestOfTheBestOfSlicesAreTheBest) {
       }
 }
 
+TEST(BackendWishes, AreHeldToTheOutputsAndTheRoomForThem) {
+  Step step;
+  step.out_rows = {0};
+  std::vector<int32_t> tokens(1);
+  const auto check = [&](std::vector<Wanted> wanted) {
+    step.wanted = std::move(wanted);
+    check_wishes(step, {.logits = {}, .tokens = tokens});
+  };
+  check({kBestToken});
+  check({{}});
+  EXPECT_DEATH(check({kBestToken, kBestToken}), "2 wishes of 1 outputs");
+  EXPECT_DEATH(check({{.best = 3}}), "room for 0 of 1 outputs");
+  EXPECT_DEATH(check({{.token = true}}), "a token of no candidates");
+}
+
 TEST(BackendWishes, OfTheReferenceAreGrantedFromItsLogits) {
   expect_wishes_of_the_logits([] { return make_ref_backend(); }, 0);
 }
