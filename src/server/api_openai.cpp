@@ -1,6 +1,8 @@
 // OpenAI's API: /v1/chat/completions, /v1/completions, /v1/models.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/memory_need.h"
 #include "server/apis.h"
 
@@ -35,13 +37,16 @@ Json chat_logprobs(const text::Tokenizer& tokenizer, const std::vector<TokenEven
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-/// The logprobs of /v1/completions: parallel arrays.
-Json text_logprobs(const text::Tokenizer& tokenizer, const std::vector<TokenEvent>& events) {
+size_t characters(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+/// The logprobs of /v1/completions: parallel arrays. `offset`: characters of the answer so far.
+Json text_logprobs(const text::Tokenizer& tokenizer, const std::vector<TokenEvent>& events, size_t& offset) {
   Json out{{"tokens", Json::array()},
            {"token_logprobs", Json::array()},
            {"top_logprobs", Json::array()},
            {"text_offset", Json::array()}};
-  size_t offset = 0;
   for (const TokenEvent& event : events) {
     const std::string& piece = tokenizer.piece(event.token, true);
     out["tokens"].push_back(piece);
@@ -50,7 +55,7 @@ Json text_logprobs(const text::Tokenizer& tokenizer, const std::vector<TokenEven
     for (const TokenChance& other : event.top) top[tokenizer.piece(other.token, true)] = other.logprob;
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(offset);
-    offset += piece.size();
+    offset += characters(piece);
   }
   return out;
 }
@@ -206,7 +211,9 @@ class ChatSource final : public OpenAiSource {
 class TextSource final : public OpenAiSource {
  public:
   TextSource(std::shared_ptr<Generation> generation, const Wishes& wishes, bool progress, std::string echo)
-      : OpenAiSource(std::move(generation), wishes, progress), echo_(std::move(echo)) {}
+      : OpenAiSource(std::move(generation), wishes, progress),
+        echo_(std::move(echo)),
+        offsets_(this->generation().choices().size()) {}
 
  private:
   static Json choice_json(size_t index, std::string text) {
@@ -225,7 +232,7 @@ class TextSource final : public OpenAiSource {
     for (const text::ReplyDelta& delta : event.deltas) text += delta.text;
     if (text.empty() && !logprobs) return;
     Json choice = choice_json(index, std::move(text));
-    if (logprobs) choice["logprobs"] = text_logprobs(generation().model().tokenizer(), {*event.token});
+    if (logprobs) choice["logprobs"] = text_logprobs(generation().model().tokenizer(), {*event.token}, offsets_[index]);
     out += sse(frame(chunk_object(), Json::array({std::move(choice)})));
   }
   Json last_choice(size_t index) const override {
@@ -236,8 +243,10 @@ class TextSource final : public OpenAiSource {
   HttpResponse complete() override {
     Json choices = Json::array();
     for (const Choice& choice : generation().choices()) {
+      size_t offset = 0;
       Json one = choice_json(choices.size(), echo_ + choice.content);
-      if (!choice.tokens.empty()) one["logprobs"] = text_logprobs(generation().model().tokenizer(), choice.tokens);
+      if (!choice.tokens.empty())
+        one["logprobs"] = text_logprobs(generation().model().tokenizer(), choice.tokens, offset);
       one["finish_reason"] = finish_reason(choice);
       choices.push_back(std::move(one));
     }
@@ -245,6 +254,7 @@ class TextSource final : public OpenAiSource {
   }
 
   const std::string echo_;
+  std::vector<size_t> offsets_;  // of each choice, see text_logprobs()
 };
 
 Reply chat_completions(const Services& services, HttpRequest& http) {

@@ -1,6 +1,8 @@
 // The APIs over the demo model: what clients of OpenAI and llama.cpp ask, and what they must be told.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/error.h"
 #include "gguf/temp_folder.h"
 #include "server/model_server.h"
@@ -286,6 +288,23 @@ TEST(Requests, AnUnknownModelIsNotAnotherOne) {
   EXPECT_EQ(answer.status, 404);
   EXPECT_EQ(error_of(answer).at("code"), "model_not_found");
   EXPECT_NE(answer.body.find("demo"), std::string::npos) << "the names there are";
+}
+
+TEST(Completions, LogprobsOfAStreamAreThoseOfTheWholeAnswerInPieces) {
+  Json body{{"prompt", "The river"}, {"max_tokens", 6}, {"temperature", 0}, {"logprobs", 1}};
+  const Json whole = shared().json("/v1/completions", body).at("choices").at(0).at("logprobs");
+  ASSERT_EQ(whole.at("tokens").size(), 6u);
+  EXPECT_GT(whole.at("text_offset").back().get<int>(), 5);
+  body["stream"] = true;
+  std::map<std::string, Json> joined;
+  for (const std::string& data : sse_data(shared().post("/v1/completions", body).body)) {
+    if (data == "[DONE]") continue;
+    const Json logprobs = Json::parse(data).at("choices").at(0).at("logprobs");
+    if (logprobs.is_null()) continue;
+    for (const auto& [name, values] : logprobs.items())
+      for (const Json& value : values) joined[name].push_back(value);
+  }
+  for (const auto& [name, values] : whole.items()) EXPECT_EQ(joined[name], values) << name;
 }
 
 TEST(Completions, ContinueTextAndTokensAlike) {
