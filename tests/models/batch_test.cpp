@@ -154,5 +154,19 @@ TEST(BatchInvarianceOfTheShippedModel, OnCpuWithFloatActivations) {
   expect_invariant(m, KvType::kF16, "cpu float, shipped model", {.mean_kl = kByteTolerance}, kManyPages);
 }
 
+TEST(ThreadInvarianceOfTheShippedModel, APromptsLogitsAreTheSameBits) {
+  const std::string path = model_path("ternlet-hybrid-108m-PTQ1_0.gguf").value();
+  std::vector<float> wanted;
+  for (const int threads : {1, 2, 3, 5}) {
+    const LoadedModel m(path, make_cpu_backend({.threads = threads}), ActivationMode::kNative);
+    Stepper s(*m.backend, m.plan, {.context = 320, .max_rows = 256, .kv = KvType::kF16});
+    std::vector<float> got = s.run_one(random_tokens(90, m.plan.n_vocab, 1));
+    const std::vector<float> behind = s.run_one(random_tokens(kManyPages, m.plan.n_vocab, 2));
+    got.insert(got.end(), behind.begin(), behind.end());
+    if (threads == 1) wanted = got;
+    EXPECT_TRUE(got == wanted) << threads << " threads";  // too many numbers for a message
+  }
+}
+
 }  // namespace
 }  // namespace tern
