@@ -239,12 +239,7 @@ __global__ void __launch_bounds__(kChainThreads + 128, 1)
   uint8_t* const acts = rings + kRowWarps * Ring::kBytes;
   Ring ring(rings + warp * Ring::kBytes, lane);
   ChainCursor<L> next(c, warp);
-#pragma unroll 1
-  for (int i = 0; i < kChainDepth; ++i) {
-    ring.fill(i, {next.from}, next.bytes());
-    next.next();
-  }
-  let_next_kernel_start();
+  ring.fill_in_turn([&](int i) { return fill_next(ring, i, next); });
   wait_for_previous_kernel();
   BlocksBarrier barrier(c.arrivals);
   for (int k = 0; k < c.links; ++k) {

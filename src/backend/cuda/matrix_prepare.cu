@@ -322,10 +322,14 @@ __global__ void __launch_bounds__(512) prepare_few_kernel(const __grid_constant_
   if (s.norm) {
     double sum = 0;
     if (row_norm) {
-#pragma unroll 6
-      for (int at = tid * 4; at < cols; at += span) {
-        const float4 v = *reinterpret_cast<const float4*>(from + at);
-        sum += square(Four{v.x, v.y, v.z, v.w});
+      constexpr int kAhead = 5;  // reads on their way together
+      for (int at = tid * 4; at < cols; at += kAhead * span) {
+        float4 v[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)  // behind the end the first columns, which are not counted
+          v[i] = *reinterpret_cast<const float4*>(from + (at + i * span < cols ? at + i * span : 0));
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) sum += at + i * span < cols ? square(Four{v[i].x, v[i].y, v[i].z, v[i].w}) : 0;
       }
       sum = sum_of_lanes(sum, 32);
       if (lane == 0) squares[warp] = sum;

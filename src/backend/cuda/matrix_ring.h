@@ -50,6 +50,21 @@ struct WarpRing {
     copy_async_commit();
 #endif
   }
+  /// Fills the ring for the first time, a stage when the one before has come, and lets the next kernel start. What all
+  /// multiprocessors ask for at once waits in line, and behind it what the small kernels before this one still read:
+  /// one stage of each warp is enough to keep the memory busy.
+  template <typename Fill>
+  __device__ __forceinline__ void fill_in_turn(Fill fill_stage) const {
+    bool filled = false;
+#pragma unroll 1
+    for (int i = 0; i < kDepth; ++i) {
+#if __CUDA_ARCH__ >= 900
+      if (filled) wait_barrier(barrier(i - 1), 0);
+#endif
+      filled = fill_stage(i);
+      if (i == 0) let_next_kernel_start();
+    }
+  }
   /// The stage that was filled longest ago, complete.
   __device__ __forceinline__ const uint8_t* wait() const {
 #if __CUDA_ARCH__ >= 900

@@ -80,6 +80,15 @@ struct RowCursor {
   }
 };
 
+/// Stage i of a ring from where the cursor stands. False when it had nothing left.
+template <typename Ring, typename Cursor>
+__device__ __forceinline__ bool fill_next(const Ring& ring, int i, Cursor& next) {
+  const int bytes = next.bytes();
+  ring.fill(i, {next.from}, bytes);
+  next.next();
+  return bytes > 0;
+}
+
 /// The activations of a block in shared memory, a record a chunk: what the lanes multiply by, then the scales.
 template <typename L>
 struct RowActs {
@@ -264,12 +273,7 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
   if (p.ids) wait_for_previous_kernel();  // the ids are another kernel's, the weights no one's
   const RowShare share(p, stages, least_tiles, warp);
   RowCursor<L> next(p, share, stages, p.ids ? p.ids[pair] : 0);
-#pragma unroll 1
-  for (int i = 0; i < kRowDepth; ++i) {
-    ring.fill(i, {next.from}, next.bytes());
-    next.next();
-  }
-  let_next_kernel_start();
+  ring.fill_in_turn([&](int i) { return fill_next(ring, i, next); });
   sums.clear(warps + share.tiles);
   RowResults<L> results(p, share, act, pair);
   wait_for_previous_kernel();
