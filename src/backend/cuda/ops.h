@@ -97,8 +97,8 @@ struct DeltaArgs {
   int32_t k_heads = 0, v_heads = 0;
   int64_t head_dim = 0;
 };
-void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, int64_t n_seqs, const StateView& state,
-                float* out);
+void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, int64_t rows, int64_t n_seqs,
+                const StateView& state, float* out);
 /// The same for prompts, several tokens at a time on the tensor cores, to the last bits of f32; decays are at most 1.
 /// `scratch` has delta_chunks_bytes. `supports` promises what it says.
 bool delta_chunks_supports(const DeltaArgs& args, int compute_capability);

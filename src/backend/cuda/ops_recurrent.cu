@@ -228,7 +228,103 @@ __device__ void delta_token(const DeltaStage<kWidth>& stage, int t, int lane, in
   }
 }
 
-/// kChunks chunks of 4 * kLanes floats hold a row. Blocks: x: rows of a head, y: head, z: sequence.
+/// The rows of S that a thread of the block has, kChunks chunks of 4 * kLanes floats each, and where they lie.
+template <int kChunks>
+struct StateRows {
+  float4 s[kRows][kChunks];
+  int head, dim, row, lane;
+  __device__ StateRows(const DeltaArgs& a)
+      : head(static_cast<int>(blockIdx.y)),
+        dim(static_cast<int>(a.head_dim)),
+        row(static_cast<int>(blockIdx.x * kRowsABlock + threadIdx.x / kLanes * kRows)),
+        lane(static_cast<int>(threadIdx.x % kLanes)) {}
+  __device__ int64_t place(int r, int c) const {
+    return (static_cast<int64_t>(head) * dim + row + r) * dim + 4 * (lane + kLanes * c);
+  }
+  __device__ bool inside(int r, int c) const { return row + r < dim && 4 * (lane + kLanes * c) < dim; }
+  __device__ void load(const StateView& state, int32_t slot) {
+#pragma unroll
+    for (int i = 0; i < kRows * kChunks; ++i) {
+      const int r = i / kChunks, c = i % kChunks;
+      s[r][c] = {0, 0, 0, 0};
+      if (inside(r, c) && slot != kZeroState)
+        s[r][c] = *reinterpret_cast<const float4*>(state.delta + slot * state.delta_floats + place(r, c));
+    }
+  }
+  __device__ void store(const StateView& state, int32_t slot) const {
+#pragma unroll
+    for (int i = 0; i < kRows * kChunks; ++i) {
+      const int r = i / kChunks, c = i % kChunks;
+      if (inside(r, c)) *reinterpret_cast<float4*>(state.delta + slot * state.delta_floats + place(r, c)) = s[r][c];
+    }
+  }
+};
+
+/// One row a sequence, as in a decode step: every thread reads what it needs of the row for itself, so that nothing is
+/// exchanged but sums over rows of S. Blocks: x: rows of a head, y: head, z: sequence.
+template <int kChunks>
+__global__ void __launch_bounds__(kDeltaThreads)
+    delta_row_kernel(const __grid_constant__ DeltaArgs a, DeviceStep step, StateView state, float* out) {
+  let_next_kernel_start();
+  const SeqRows seq = step.seqs[blockIdx.z];
+  StateRows<kChunks> rows(a);
+  const int dim = rows.dim, row = rows.row, lane = rows.lane;
+  rows.load(state, seq.state_in);
+  const float inverse_root = 1.0f / sqrtf(static_cast<float>(dim));
+  wait_for_previous_kernel();
+  const int64_t token = seq.first_row, of_key = static_cast<int64_t>(rows.head % a.k_heads) * dim,
+                of_value = static_cast<int64_t>(rows.head) * dim + row;
+  const auto read = [&](const float* from, int c) {
+    const int col = 4 * (lane + kLanes * c);
+    return col < dim ? *reinterpret_cast<const float4*>(from + col) : float4{0, 0, 0, 0};
+  };
+  float4 k[kChunks], q[kChunks];
+  float values[kRows];
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    k[c] = read(a.k + token * a.k_stride + of_key, c);
+    q[c] = read(a.q + token * a.q_stride + of_key, c);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) values[r] = row + r < dim ? a.v[token * a.v_stride + of_value + r] : 0.0f;
+  const DeltaGates gates = delta_gates(a, token, rows.head);
+
+  float4 kk{}, qq{}, kq{}, of_k[kRows] = {}, of_q[kRows] = {};
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    add_products(kk, k[c], k[c]);
+    add_products(qq, q[c], q[c]);
+    add_products(kq, k[c], q[c]);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      add_products(of_k[r], rows.s[r][c], k[c]);
+      add_products(of_q[r], rows.s[r][c], q[c]);
+    }
+  }
+  const auto factor = [&](const float4& squares) {
+    const float sum = lanes_sum(total(squares));
+    return a.normalise ? 1.0f / fmaxf(sqrtf(sum), a.eps) : 1.0f;
+  };
+  const float k_factor = factor(kk), q_factor = factor(qq), product = lanes_sum(total(kq)) * k_factor * q_factor,
+              decay = expf(gates.log_decay);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float memory = lanes_sum(total(of_k[r])) * k_factor * decay,
+                seen = lanes_sum(total(of_q[r])) * q_factor * decay;
+    const float delta = (values[r] - memory) * gates.beta, step_of_k = delta * k_factor;
+    if (lane == 0 && row + r < dim)
+      out[token * a.v_heads * dim + of_value + r] = (seen + delta * product) * inverse_root;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      float4& s = rows.s[r][c];
+      s = {s.x * decay + step_of_k * k[c].x, s.y * decay + step_of_k * k[c].y, s.z * decay + step_of_k * k[c].z,
+           s.w * decay + step_of_k * k[c].w};
+    }
+  }
+  rows.store(state, seq.state_out);
+}
+
+/// Blocks: x: rows of a head, y: head, z: sequence.
 template <int kChunks>
 __global__ void __launch_bounds__(kDeltaThreads)
     delta_kernel(const __grid_constant__ DeltaArgs a, DeviceStep step, StateView state, float* out) {
@@ -237,22 +333,9 @@ __global__ void __launch_bounds__(kDeltaThreads)
   using Stage = DeltaStage<kWidth>;
   __shared__ Stage stages[2];
   const SeqRows seq = step.seqs[blockIdx.z];
-  const int head = blockIdx.y, dim = static_cast<int>(a.head_dim), lane = threadIdx.x % kLanes;
-  const int in_block = threadIdx.x / kLanes * kRows, row = blockIdx.x * kRowsABlock + in_block;
-  float4 s[kRows][kChunks];
-  const auto place = [&](int r, int c) {
-    return (static_cast<int64_t>(head) * dim + row + r) * dim + 4 * (lane + kLanes * c);
-  };
-  const auto inside = [&](int r, int c) { return row + r < dim && 4 * (lane + kLanes * c) < dim; };
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      s[r][c] = {0, 0, 0, 0};
-      if (inside(r, c) && seq.state_in != kZeroState)
-        s[r][c] = *reinterpret_cast<const float4*>(state.delta + seq.state_in * state.delta_floats + place(r, c));
-    }
-  }
+  StateRows<kChunks> rows(a);
+  const int head = rows.head, dim = rows.dim, lane = rows.lane, row = rows.row, in_block = threadIdx.x / kLanes * kRows;
+  rows.load(state, seq.state_in);
   wait_for_previous_kernel();
   load_stage(stages[0], a, seq.first_row, min(Stage::kTokens, seq.n_rows));
   const float inverse_root = 1.0f / sqrtf(static_cast<float>(dim));
@@ -266,7 +349,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
     __syncthreads();
     for (int t = 0; t < tokens; ++t) {
       float read[kRows];
-      delta_token<kChunks>(stages[now], t, lane, in_block, s, read);
+      delta_token<kChunks>(stages[now], t, lane, in_block, rows.s, read);
       const int64_t at = ((static_cast<int64_t>(seq.first_row) + begin + t) * a.v_heads + head) * dim + row;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -274,14 +357,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
       }
     }
   }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      if (inside(r, c))
-        *reinterpret_cast<float4*>(state.delta + seq.state_out * state.delta_floats + place(r, c)) = s[r][c];
-    }
-  }
+  rows.store(state, seq.state_out);
 }
 
 }  // namespace
@@ -291,19 +367,21 @@ void conv_silu(cudaStream_t s, const float* x, const float* kernel, const Device
   if (n_seqs > 0) launch_conv(taps, s, {x, kernel, step, rows, n_seqs, channels, state, out});
 }
 
-void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, int64_t n_seqs, const StateView& state,
-                float* out) {
+void delta_rule(cudaStream_t s, const DeltaArgs& args, const DeviceStep& step, int64_t rows, int64_t n_seqs,
+                const StateView& state, float* out) {
   if (n_seqs == 0) return;
   const dim3 grid(blocks(args.head_dim, kRowsABlock), static_cast<unsigned>(args.v_heads),
                   static_cast<unsigned>(n_seqs));
+  const auto start = [&](auto kernel) { launch("delta", kernel, grid, kDeltaThreads, 0, s, args, step, state, out); };
+  const bool one_each = rows == n_seqs;
   if (args.head_dim <= 32) {
-    launch("delta", delta_kernel<2>, grid, kDeltaThreads, 0, s, args, step, state, out);
+    start(one_each ? delta_row_kernel<2> : delta_kernel<2>);
   } else if (args.head_dim <= 64) {
-    launch("delta", delta_kernel<4>, grid, kDeltaThreads, 0, s, args, step, state, out);
+    start(one_each ? delta_row_kernel<4> : delta_kernel<4>);
   } else if (args.head_dim <= 128) {
-    launch("delta", delta_kernel<8>, grid, kDeltaThreads, 0, s, args, step, state, out);
+    start(one_each ? delta_row_kernel<8> : delta_kernel<8>);
   } else {
-    launch("delta", delta_kernel<16>, grid, kDeltaThreads, 0, s, args, step, state, out);
+    start(delta_kernel<16>);
   }
 }
 

@@ -411,7 +411,7 @@ class Expander {
            const StateView& view = l.cache->state(state);
            if (chunks && l.rows >= kDeltaChunkRows * l.seqs)
              return delta_chunks(l.stream, now, l.step, l.rows, l.seqs, view, l.at<std::byte>(scratch), l.at(out));
-           delta_rule(l.stream, now, l.step, l.seqs, view, l.at(out));
+           delta_rule(l.stream, now, l.step, l.rows, l.seqs, view, l.at(out));
          });
   }
   /// What attention reads of an input: queries, keys or values.
