@@ -62,6 +62,7 @@ inline Weight make_weight(Uploader& uploader, MatrixShape shape, test::Codes cod
       ->decode(tensor.data(), w.values.data(), static_cast<int64_t>(w.values.size()),
                quant::tensor_scale(shape.type, tensor));
   check(cudaMemset(w.memory.data(), 0xff, w.memory.size()), "poison");
+  check(cudaDeviceSynchronize(), "poison");  // before the upload, which goes over another stream
   w.matrix = uploader.upload(shape, tensor, w.memory.data());
   uploader.finish();
   return w;
