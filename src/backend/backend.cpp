@@ -63,6 +63,7 @@ void check_wishes(const Step& step, const Results& results) {
         "{} wishes of {} outputs", step.wanted.size(), step.out_rows.size());
   if (!results.of_wishes()) return;
   for (const Wanted& wanted : step.wanted) {
+    CHECK(wanted.best >= 0 && wanted.best <= kMostCandidates, "{} candidates", wanted.best);
     CHECK(wanted.best > 0 || !wanted.token, "a token of no candidates");
     if (wanted.best == 0) continue;
     const size_t room = wanted.token ? results.tokens.size() : results.shortlists.size();

@@ -326,8 +326,10 @@ std::span<const float> SchedulerCore::run(std::span<const Slice> slices, bool hi
     failed_batches_ = 0;
     return results;
   } catch (...) {
-    ++failed_batches_;
     last_failure_ = Failure::current();
+    const bool of_the_request =
+        last_failure_.code == ErrorCode::kContextFull || last_failure_.code == ErrorCode::kInvalidArgument;
+    if (!of_the_request) ++failed_batches_;
     throw;
   }
 }

@@ -151,7 +151,7 @@ TEST_F(CudaMatrix, MultipliesManyRowsByFloats) {
     for (const MatrixShape& s :
          {MatrixShape{.type = type, .cols = 5120, .rows = 48}, MatrixShape{.type = type, .cols = 264, .rows = 200}}) {
       const Weight w = make_weight(*uploader, s, test::Codes::kAny, random);
-      for (const int64_t acts : {64, 129, 300}) {
+      for (const int64_t acts : {64, 129, 400}) {
         check_product(*this, *stream, w, Activation::kF32, acts, random);
         if (HasFatalFailure()) return;
       }

@@ -17,6 +17,13 @@ template <int kDim>
 constexpr int kStage = 2 * kTokens* kRow<kDim>;  // halves: keys and values of a warp
 template <int kDim, int kStages>
 constexpr size_t kShared = (kVectors * kRow<kDim> + kWarps * kStages * kStage<kDim>)*sizeof(__half);
+/// What a block has beside that, and a kilobyte of the system's: heads on their way, tops and totals, weights of parts.
+template <int kDim>
+constexpr size_t kStatic = sizeof(float) * (kWarps * kDim + 2 * kWarps * kVectors + kMostHeads * kMostParts) + 2048;
+template <int kDim, int kStages>
+bool fits() {
+  return kShared<kDim, kStages> + kStatic<kDim> <= static_cast<size_t>(most_shared_memory());
+}
 
 struct FewArgs {
   const float* q;   // [rows][heads][dim], or
@@ -53,7 +60,7 @@ __device__ void score(const __half* queries, const __half* keys, int lane, float
 template <int kDim>
 __device__ void bring_queries(const FewArgs& a, const SeqRows& seq, int64_t row, int kv_head, bool newest,
                               __half* queries) {
-  __shared__ float heads[kWarps][kDim];
+  alignas(16) __shared__ float heads[kWarps][kDim];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = a.shape.heads / a.shape.kv_heads;
   const auto store = [&](int m, int d, float2 x) {
     *reinterpret_cast<uint32_t*>(queries + m * kRow<kDim> + d) = pack(x.x, x.y);
@@ -228,8 +235,7 @@ void launch_few(cudaStream_t s, const FewArgs& a, int64_t rows) {
 /// With two stages a multiprocessor has one block, with one several.
 template <int kDim>
 void launch_few(cudaStream_t s, const FewArgs& a, int64_t rows) {
-  const bool fits = kShared<kDim, 2> <= static_cast<size_t>(most_shared_memory()) - 1024;
-  if (fits && rows * a.shape.kv_heads * a.most_parts <= 2 * multiprocessors()) {
+  if (fits<kDim, 2>() && rows * a.shape.kv_heads * a.most_parts <= 2 * multiprocessors()) {
     launch_few<kDim, 2>(s, a, rows);
   } else {
     launch_few<kDim, 1>(s, a, rows);
@@ -239,7 +245,8 @@ void launch_few(cudaStream_t s, const FewArgs& a, int64_t rows) {
 }  // namespace
 
 bool attend_few_supports(const AttendShape& shape, const KvView& kv, int compute_capability) {
-  return attend_tiles_supports(shape, kv, compute_capability) && shape.heads / shape.kv_heads <= kVectors;
+  const bool room = shape.dim_k == 64 ? fits<64, 1>() : shape.dim_k == 128 ? fits<128, 1>() : fits<256, 1>();
+  return room && attend_tiles_supports(shape, kv, compute_capability) && shape.heads / shape.kv_heads <= kVectors;
 }
 
 void attend_few(cudaStream_t s, const float* q, const AttendInputs& in, const DeviceStep& step, int64_t rows,

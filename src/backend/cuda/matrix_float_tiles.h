@@ -173,11 +173,13 @@ __global__ void __launch_bounds__(FloatTiles::kThreads) float_tiles_kernel(const
   }
 }
 
-/// Where a block has enough to do: every warp of rows_kernel reads all activations for one weight row, a block of tiles
-/// needs as long as some 5000 of these.
+/// Where tiles pay: as many blocks as multiprocessors go through 5120 columns in some 65 us, and rows_kernel takes 2.1
+/// ns for each pair of a weight row and an activation row of as many columns.
 inline bool float_tiles_take(const FloatArgs& p) {
   const int64_t rows = p.target.rows + (p.other.w ? p.other.rows : 0);
-  return !p.ids && p.pairs_per_act == 1 && p.cols % 8 == 0 && p.rows * rows > 5000 && multiplies_tf32();
+  const int64_t tiles = int64_t{blocks(p.rows, FloatTiles::kActs)} * blocks(rows, FloatTiles::kRows),
+                waves = (tiles + multiprocessors() - 1) / multiprocessors();
+  return !p.ids && p.pairs_per_act == 1 && p.cols % 8 == 0 && p.rows * rows > 30000 * waves && multiplies_tf32();
 }
 
 template <typename T>

@@ -367,6 +367,34 @@ constexpr int kManyThreads = 256, kManySpan = kManyThreads * 4, kMostSpans = 5;
 template <int kSpans>
 constexpr int kManyBlocks = kSpans == 1 ? 4 : 2;  // of a multiprocessor
 
+/// Spans of a row, of which the first begins at column `begin` for this thread, to their places, and with the first
+/// span of the row the zeros behind it.
+template <int kSpans>
+__device__ __forceinline__ void round_spans(const PrepareArgs& p, int64_t row, int begin, const Four (&x)[kSpans]) {
+  const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, cols = static_cast<int>(p.cols);
+  float largest = 0;  // lane i's is span i's: divisions take longer than this
+#pragma unroll
+  for (int i = 0; i < kSpans; ++i) {
+    const float of_span = largest_of_warp(magnitude_of(x[i]));
+    if (kSpans == 1 || lane == i) largest = of_span;
+  }
+  const GroupScale by = group_scale(largest);
+  int8_t* const to = p.q + act_piece(row, begin / 128, begin % 128 / 16, p.q_stride) + begin % 16;
+#pragma unroll
+  for (int i = 0; i < kSpans; ++i) {
+    const int col = begin + i * kManySpan;
+    if (col >= cols) continue;  // a warp at a time
+    const float multiplier = kSpans == 1 ? by.multiplier : __shfl_sync(~0u, by.multiplier, i);
+    *reinterpret_cast<uint32_t*>(to + i * (kManySpan / 128 * kActChunkBytes)) = round_columns(x[i], multiplier);
+    if (lane == (kSpans == 1 ? 0 : i)) p.scales[scale_place(p, row, col)] = by.scale;
+  }
+  if (blockIdx.y != 0) return;
+  for (int col = cols + tid * 4; col < p.q_stride; col += kManySpan) {
+    *reinterpret_cast<uint32_t*>(p.q + act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16) = 0;
+    if (lane == 0) p.scales[scale_place(p, row, col)] = 0;
+  }
+}
+
 /// The same for many rows: a thread keeps its columns and their constants, and reads a row while it computes the one
 /// before. kSpans spans are a row, whose norm is found here, or, without such a norm, one span of it.
 /// Blocks: x: rows_a_block rows; y: span of them.
@@ -440,26 +468,7 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks<kSpans>)
       for (int k = 0; p.block > 0 && k < 4; ++k) x[i].v[k] = __fmul_rn(x[i].v[k], signs[i].v[k]);
     }
     if (p.block > 0) transform_spans(x, static_cast<int>(p.block), one, other);
-    float largest = 0;  // lane i's is span i's: divisions take longer than this
-#pragma unroll
-    for (int i = 0; i < kSpans; ++i) {
-      const float of_span = largest_of_warp(magnitude_of(x[i]));
-      if (kSpans == 1 || lane == i) largest = of_span;
-    }
-    const GroupScale by = group_scale(largest);
-    int8_t* const to = p.q + act_piece(row, begin / 128, begin % 128 / 16, p.q_stride) + begin % 16;
-#pragma unroll
-    for (int i = 0; i < kSpans; ++i) {
-      if (column(i) >= cols) continue;  // a warp at a time
-      const float multiplier = kSpans == 1 ? by.multiplier : __shfl_sync(~0u, by.multiplier, i);
-      *reinterpret_cast<uint32_t*>(to + i * (kManySpan / 128 * kActChunkBytes)) = round_columns(x[i], multiplier);
-      if (lane == (kSpans == 1 ? 0 : i)) p.scales[scale_place(p, row, column(i))] = by.scale;
-    }
-    if (blockIdx.y != 0) continue;
-    for (int col = cols + tid * 4; col < p.q_stride; col += kManySpan) {
-      *reinterpret_cast<uint32_t*>(p.q + act_piece(row, col / 128, col % 128 / 16, p.q_stride) + col % 16) = 0;
-      if (lane == 0) p.scales[scale_place(p, row, col)] = 0;
-    }
+    round_spans(p, row, begin, x);
   }
 }
 

@@ -465,7 +465,7 @@ class Expander {
            inputs.q_out = l.at(queries);
            const bool tiles = l.rows >= kTileRows * l.seqs && attend_tiles_supports(shape, kv, gpu.compute_capability);
            const bool few = !tiles && attend_few_supports(shape, kv, gpu.compute_capability);
-           if (!few || l.rows != l.seqs) {  // somebody else reads the keys of a row
+           if (!few || l.rows != l.seqs) {  // attention does not bring its inputs
              if (as_is) inputs.q.x = nullptr;
              attend_inputs(l.stream, inputs, l.step, l.rows, shape, kv);
              inputs.q.x = nullptr;
