@@ -41,7 +41,7 @@ size_t characters(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-/// The logprobs of /v1/completions: parallel arrays. `offset`: characters of the text so far.
+/// The logprobs of /v1/completions: parallel arrays. `offset`: characters of the answer so far.
 Json text_logprobs(const text::Tokenizer& tokenizer, const std::vector<TokenEvent>& events, size_t& offset) {
   Json out{{"tokens", Json::array()},
            {"token_logprobs", Json::array()},
@@ -213,7 +213,7 @@ class TextSource final : public OpenAiSource {
   TextSource(std::shared_ptr<Generation> generation, const Wishes& wishes, bool progress, std::string echo)
       : OpenAiSource(std::move(generation), wishes, progress),
         echo_(std::move(echo)),
-        offsets_(this->generation().choices().size(), characters(echo_)) {}
+        offsets_(this->generation().choices().size()) {}
 
  private:
   static Json choice_json(size_t index, std::string text) {
@@ -243,7 +243,7 @@ class TextSource final : public OpenAiSource {
   HttpResponse complete() override {
     Json choices = Json::array();
     for (const Choice& choice : generation().choices()) {
-      size_t offset = characters(echo_);
+      size_t offset = 0;
       Json one = choice_json(choices.size(), echo_ + choice.content);
       if (!choice.tokens.empty())
         one["logprobs"] = text_logprobs(generation().model().tokenizer(), choice.tokens, offset);
