@@ -327,9 +327,7 @@ std::span<const float> SchedulerCore::run(std::span<const Slice> slices, bool hi
     return results;
   } catch (...) {
     last_failure_ = Failure::current();
-    const bool of_the_request =
-        last_failure_.code == ErrorCode::kContextFull || last_failure_.code == ErrorCode::kInvalidArgument;
-    if (!of_the_request) ++failed_batches_;
+    ++failed_batches_;
     throw;
   }
 }

@@ -76,7 +76,7 @@ __device__ void bring_queries(const FewArgs& a, const SeqRows& seq, int64_t row,
     return __syncthreads();
   }
   const int32_t position = a.step.positions[row];
-  const char* const page = page_of(a.kv, a.step, seq, position / kPageTokens);
+  char* const page = page_of(a.kv, a.step, seq, position / kPageTokens);
   const auto source_of = [&](int job) -> const HeadInput& {
     return job < group ? a.in.q : job == group ? a.in.k : a.in.v;
   };
@@ -117,11 +117,9 @@ __device__ void attend_part(const FewArgs& a) {
   /// The warp's keys or values of a round, on their way.
   const auto load = [&](int i, bool keys) {
     if (const int p = page_of_round(i); p < end) {
-      const char* page = page_of(a.kv, a.step, seq, p);
-      load_tokens<kDim, kTokens, 32>(
-          mine + i % kStages * kStage<kDim> + (keys ? 0 : kTokens * kRow<kDim>),
-          page + (keys ? kv_head * a.kv.k_head_bytes : a.kv.v_offset + kv_head * a.kv.v_head_bytes),
-          keys ? a.kv.k_type : a.kv.v_type, first_token, seen - p * kPageTokens, lane);
+      load_tokens<kDim, kTokens, 32>(mine + i % kStages * kStage<kDim> + (keys ? 0 : kTokens * kRow<kDim>),
+                                     head_of(a.kv, page_of(a.kv, a.step, seq, p), keys, kv_head),
+                                     keys ? a.kv.k_type : a.kv.v_type, first_token, seen - p * kPageTokens, lane);
     }
     copy_async_commit();
   };

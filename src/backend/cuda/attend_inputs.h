@@ -8,8 +8,13 @@
 
 namespace tern::cuda {
 
-inline __device__ const char* page_of(const KvView& kv, const DeviceStep& step, const SeqRows& seq, int32_t page) {
+inline __device__ char* page_of(const KvView& kv, const DeviceStep& step, const SeqRows& seq, int32_t page) {
   return kv.base + static_cast<int64_t>(step.pages[seq.first_page + page]) * kv.page_bytes;
+}
+
+/// Where the keys (or values) of KV head `head` begin in a page.
+inline __device__ char* head_of(const KvView& kv, char* page, bool keys, int head) {
+  return page + (keys ? head * kv.k_head_bytes : kv.v_offset + head * kv.v_head_bytes);
 }
 
 /// Weights of a head's norm. No kernel writes them: they are read while the kernel before ends.
@@ -94,9 +99,9 @@ inline __device__ void write_32(char* head, PageType type, int token, int64_t di
 }
 
 /// The key (or value) x [dim] of KV head `head` to its place, token `token` of the page.
-inline __device__ void write_head(const KvView& kv, const char* page, bool is_key, int head, int token, int dim,
+inline __device__ void write_head(const KvView& kv, char* page, bool is_key, int head, int token, int dim,
                                   const float* x, int lane) {
-  char* const to = const_cast<char*>(page) + (is_key ? head * kv.k_head_bytes : kv.v_offset + head * kv.v_head_bytes);
+  char* const to = head_of(kv, page, is_key, head);
 #pragma unroll 1
   for (int first = 0; first < dim; first += 32) {  // one copy of what writes
     const int i = first + lane;

@@ -1,6 +1,7 @@
 // Attention of many rows on the tensor cores: a block takes a tile of query vectors of one KV head (consecutive rows of
 // a sequence times the query heads of the group), and its pages of keys and values one after the other. Products are
 // f16 with sums in f32; the softmax runs in f32.
+#include "backend/cuda/attend_inputs.h"
 #include "backend/cuda/attend_tile.h"
 
 namespace tern::cuda {
@@ -57,17 +58,13 @@ __device__ void attend_tile(const TileArgs& a) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   const int seen = position + tile.rows, pages = (seen + kTokens - 1) / kTokens;
-  const auto page = [&](int p) {
-    return a.kv.base + static_cast<int64_t>(a.step.pages[tile.seq.first_page + p]) * a.kv.page_bytes;
-  };
+  const auto head = [&](int p, bool keys) { return head_of(a.kv, page_of(a.kv, a.step, tile.seq, p), keys, kv_head); };
   const auto load_keys = [&](int p) {
-    load_tokens<kDim, kTokens, kThreads>(keys, page(p) + kv_head * a.kv.k_head_bytes, a.kv.k_type, 0,
-                                         seen - p * kTokens, threadIdx.x);
+    load_tokens<kDim, kTokens, kThreads>(keys, head(p, true), a.kv.k_type, 0, seen - p * kTokens, threadIdx.x);
     copy_async_commit();
   };
   const auto load_values = [&](int p) {
-    load_tokens<kDim, kTokens, kThreads>(values, page(p) + a.kv.v_offset + kv_head * a.kv.v_head_bytes, a.kv.v_type, 0,
-                                         seen - p * kTokens, threadIdx.x);
+    load_tokens<kDim, kTokens, kThreads>(values, head(p, false), a.kv.v_type, 0, seen - p * kTokens, threadIdx.x);
     copy_async_commit();
   };
   load_keys(0);

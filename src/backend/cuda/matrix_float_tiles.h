@@ -44,21 +44,37 @@ __device__ __forceinline__ void multiply_tf32(float (&c)[4], const uint32_t (&a)
 #endif
 }
 
-/// Four columns of a weight row as f32.
-__device__ __forceinline__ void widen_four(const uint8_t* at, float (&f)[4], float) {
-  const float4 v = *reinterpret_cast<const float4*>(at);
-  f[0] = v.x, f[1] = v.y, f[2] = v.z, f[3] = v.w;
+/// Two columns of a weight row, which lie in a word, as f32.
+__device__ __forceinline__ float2 widen(uint32_t w, __half) {
+  return {__half2float(__ushort_as_half(static_cast<unsigned short>(w))),
+          __half2float(__ushort_as_half(static_cast<unsigned short>(w >> 16)))};
 }
-__device__ __forceinline__ void widen_four(const uint8_t* at, float (&f)[4], __half) {
-  const uint2 v = *reinterpret_cast<const uint2*>(at);
-  const float2 a = __half22float2(*reinterpret_cast<const __half2*>(&v.x)),
-               b = __half22float2(*reinterpret_cast<const __half2*>(&v.y));
-  f[0] = a.x, f[1] = a.y, f[2] = b.x, f[3] = b.y;
+__device__ __forceinline__ float2 widen(uint32_t w, __nv_bfloat16) {
+  return {__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u)};
 }
-__device__ __forceinline__ void widen_four(const uint8_t* at, float (&f)[4], __nv_bfloat16) {
-  const uint2 v = *reinterpret_cast<const uint2*>(at);
-  f[0] = __uint_as_float(v.x << 16), f[1] = __uint_as_float(v.x & 0xffff0000u);
-  f[2] = __uint_as_float(v.y << 16), f[3] = __uint_as_float(v.y & 0xffff0000u);
+/// kWords words of a weight row as f32: as many columns, or twice as many of 16 bits.
+template <typename T, int kWords>
+__device__ __forceinline__ void widen(const uint32_t (&w)[kWords], float (&f)[kWords * 4 / sizeof(T)]) {
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      f[i] = __uint_as_float(w[i]);
+    } else {
+      const float2 two = widen(w[i], T{});
+      f[2 * i] = two.x, f[2 * i + 1] = two.y;
+    }
+  }
+}
+/// Four columns of a weight row in shared memory.
+template <typename T>
+__device__ __forceinline__ void read_four(const uint8_t* at, float (&f)[4]) {
+  if constexpr (sizeof(T) == 4) {
+    const uint4 v = *reinterpret_cast<const uint4*>(at);
+    widen<T>({v.x, v.y, v.z, v.w}, f);
+  } else {
+    const uint2 v = *reinterpret_cast<const uint2*>(at);
+    widen<T>({v.x, v.y}, f);
+  }
 }
 
 /// Columns from `col` on of the block's rows, on their way into a stage; zeros behind the last column. Rows that do not
@@ -108,9 +124,9 @@ __device__ __forceinline__ void multiply_float_stage(const FloatStage<T>& stage,
   for (int m = 0; m < 2; ++m) {
     float w[2][4];  // rows g and g + 8
     for (int h = 0; h < 2; ++h)
-      widen_four(stage.weights + (warp_row + m * 16 + h * 8 + g) * S::kWeightStride +
-                     (col + 4 * t) * static_cast<int>(sizeof(T)),
-                 w[h], T{});
+      read_four<T>(stage.weights + (warp_row + m * 16 + h * 8 + g) * S::kWeightStride +
+                       (col + 4 * t) * static_cast<int>(sizeof(T)),
+                   w[h]);
 #pragma unroll
     for (int k = 0; k < 4; k += 2) {
       uint32_t high[4], low[4];

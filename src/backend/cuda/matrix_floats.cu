@@ -1,7 +1,4 @@
 // F32, F16 and BF16 weights: rows as in the file, each padded to 16 bytes; activations are not rounded. Sums in f32.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_float_tiles.h"
 #include "backend/cuda/matrix_kernels.h"
@@ -12,22 +9,6 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int64_t kManyRows = 4096;  // from here on a warp a row fills the device
-
-__device__ __forceinline__ void widen(uint4 v, float (&f)[4], float) {
-  f[0] = __uint_as_float(v.x), f[1] = __uint_as_float(v.y), f[2] = __uint_as_float(v.z), f[3] = __uint_as_float(v.w);
-}
-__device__ __forceinline__ void widen(uint4 v, float (&f)[8], __half) {
-  const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-  for (int i = 0; i < 4; ++i) {
-    f[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i])));
-    f[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(w[i] >> 16)));
-  }
-}
-__device__ __forceinline__ void widen(uint4 v, float (&f)[8], __nv_bfloat16) {
-  const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-  for (int i = 0; i < 4; ++i)
-    f[2 * i] = __uint_as_float(w[i] << 16), f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
-}
 
 /// kActs act rows (or one pair of experts) against one weight row; a warp a row, or the warps of a block one row
 /// together.
@@ -49,7 +30,7 @@ __global__ void __launch_bounds__(kWarps * 32) rows_kernel(const __grid_constant
   const int64_t begin = together ? threadIdx.x : lane;
   const auto add = [&](int64_t i, const uint4& weights) {
     float v[kValues];
-    widen(weights, v, T{});
+    widen<T>({weights.x, weights.y, weights.z, weights.w}, v);
     const int64_t col = i * kValues;
     const bool whole = p.cols % 4 == 0 && col + kValues <= p.cols;
 #pragma unroll

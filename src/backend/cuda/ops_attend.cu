@@ -30,7 +30,7 @@ __global__ void inputs_kernel(AttendInputs in, DeviceStep step, int rows, Attend
   HeadNorm<kMostHeadDim> norm;
   norm.read(from, dim, lane);
   const int32_t position = step.positions[row];
-  const char* const page = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
+  char* const page = page_of(kv, step, step.seqs[step.seq_of_row[row]], position / kPageTokens);
   wait_for_previous_kernel();
   float* const x = heads[threadIdx.x / 32];
   compute_head(from, in, row, head, dim, norm, lane, x);
@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
   }
   for (int32_t p = page_begin; p < page_end; ++p) {
-    const char* page = page_of(kv, step, seq, p);
-    const char *k_head = page + kv_head * kv.k_head_bytes, *v_head = page + kv.v_offset + kv_head * kv.v_head_bytes;
+    char* const page = page_of(kv, step, seq, p);
+    const char *k_head = head_of(kv, page, true, kv_head), *v_head = head_of(kv, page, false, kv_head);
     const int tokens = min(kPageTokens, seen - p * kPageTokens);
     for (int begin = 0; begin < tokens; begin += kBatch * kGroups) {
       RawEight keys[kBatch], values[kBatch];
