@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/ops.h"
 #include "cuda/device_data.h"
 #include "quant/activation.h"
 #include "quant/format.h"
@@ -380,6 +381,117 @@ TEST_F(CudaMatrix, ComputesActivationsOfManyRowsAsOfOne) {
       for (size_t i = 0; i < plain_of_one.size() && c.plain; ++i)
         ASSERT_EQ(plain_of_one[i], plain[static_cast<size_t>(row * c.cols) + i]) << c.cols << " row " << row;
     }
+  }
+}
+
+TEST_F(CudaMatrix, OneRowLeavesItsNormToTheProducts) {
+  struct Case {
+    TensorType type;
+    Activation rule;
+    int64_t cols, block;
+    TensorType floats;  // of the products in the same launch
+    int64_t float_rows, other_rows;
+  };
+  for (const Case& c : {Case{TensorType::PQ2_0, Activation::kI8x128, 5120, 1024, TensorType::BF16, 48, 31},
+                        Case{TensorType::PQ2_0, Activation::kI8x128, 1152, 128, TensorType::F32, 1, 0},
+                        Case{TensorType::PQ2_0, Activation::kI8x128, 14336, 2048, TensorType::F16, 7, 7},
+                        Case{TensorType::PTQ1_0, Activation::kI8x128, 3072, 0, TensorType::BF16, 0, 0},
+                        Case{TensorType::TQ2_0, Activation::kI8x256, 2048, 0, TensorType::F16, 40, 0},
+                        Case{TensorType::Q4_K, Activation::kI8x256, 4096, 0, TensorType::F32, 5, 3}}) {
+    SCOPED_TRACE(::testing::Message() << type_info(c.type).name << " of " << c.cols << " columns");
+    std::mt19937 random(static_cast<uint32_t>(c.cols));
+    constexpr int64_t kOut = 80;
+    const auto weight = [&](TensorType type, int64_t rows) {
+      return make_weight(*uploader, {.type = type, .cols = c.cols, .rows = rows}, test::Codes::kAny, random);
+    };
+    const Weight w = weight(c.type, kOut), f = weight(c.floats, std::max<int64_t>(c.float_rows, 1)),
+                 g = weight(c.floats, std::max<int64_t>(c.other_rows, 1));
+    std::vector<float> signs(static_cast<size_t>(c.cols)), values = random_rows(1, c.cols, random);
+    for (float& s : signs) s = random() % 2 == 0 ? 1.0f : -1.0f;
+    for (float& v : values) v *= 30;
+    const DeviceMemory x = to_device(values), norm = to_device(random_rows(1, c.cols, random)), sign = to_device(signs),
+                       add = to_device(random_rows(1, kOut, random));
+    DeviceMemory plain = poisoned(static_cast<size_t>(c.cols));
+    const Source source{.x = floats(x),
+                        .x_stride = c.cols,
+                        .norm = floats(norm),
+                        .group = static_cast<int32_t>(c.cols),
+                        .eps = 1e-5f,
+                        .plain = c.float_rows > 0 ? floats(plain) : nullptr};
+    const Rotation rotation{c.block, c.block > 0 ? c.cols : 0, c.block > 0 ? floats(sign) : nullptr};
+    const auto results = [&](bool left) {
+      Prepared to{.rule = c.rule, .cols = c.cols, .capacity = 1};
+      if (left) to = leaves_norm(to, source, rotation);
+      EXPECT_EQ(to.norm_left, left);
+      DeviceMemory room(prepared_bytes(to));
+      check(cudaMemset(room.data(), 0x7f, room.size()), "poison");
+      to.data = room.data();
+      DeviceMemory out = poisoned(kOut), out_f = poisoned(static_cast<size_t>(f.matrix.shape.rows)),
+                   out_g = poisoned(static_cast<size_t>(g.matrix.shape.rows));
+      std::vector<Product> with;
+      if (c.float_rows > 0) with.push_back({.w = &f.matrix, .out = floats(out_f), .scale = 0.5f});
+      if (c.other_rows > 0) with.push_back({.w = &g.matrix, .out = floats(out_g)});
+      EXPECT_TRUE(with_norm_left(with));
+      prepare(stream->get(), source, 1, rotation, to, with);
+      const Product product{.w = &w.matrix, .out = floats(out), .scale = 2, .add = floats(add)};
+      multiply(stream->get(), {&product, 1}, to, 1, workspace.data());
+      stream->wait();
+      std::vector<std::vector<float>> all{to_host(out, kOut)};
+      if (c.float_rows > 0) all.push_back(to_host(out_f, static_cast<size_t>(c.float_rows)));
+      if (c.other_rows > 0) all.push_back(to_host(out_g, static_cast<size_t>(c.other_rows)));
+      return all;
+    };
+    const auto expected = results(false), found = results(true);
+    EXPECT_EQ(found, results(true));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const float largest = std::abs(*std::ranges::max_element(expected[i], {}, [](float v) { return std::abs(v); }));
+      // a value next to the middle of two integers may fall to the other side
+      const float bound = (i == 0 ? 1e-3f : 2e-6f) * largest;
+      for (size_t k = 0; k < expected[i].size(); ++k) ASSERT_NEAR(found[i][k], expected[i][k], bound) << i << " " << k;
+    }
+  }
+}
+
+TEST_F(CudaMatrix, OneRowGoesThroughItsConvolution) {
+  constexpr int64_t kCols = 2048, kChannels = 1000, kOther = 64, kStateFloats = 3 * kChannels + 8;
+  std::mt19937 random(12);
+  ASSERT_TRUE(convolves({.type = TensorType::PTQ1_0}));
+  ASSERT_FALSE(convolves({.type = TensorType::Q4_K}));
+  const auto weight = [&](int64_t rows) {
+    return make_weight(*uploader, {.type = TensorType::PTQ1_0, .cols = kCols, .rows = rows}, test::Codes::kAny, random);
+  };
+  const Weight w = weight(kChannels), other = weight(kOther);
+  const DeviceMemory x = to_device(random_rows(1, kCols, random)),
+                     kernel = to_device(random_rows(kChannels, kConvTaps, random));
+  const std::vector<float> states = random_rows(3, kStateFloats, random);
+  DeviceMemory room(prepared_bytes(Activation::kI8x128, kCols, 1));
+  const Prepared prepared{.rule = Activation::kI8x128, .cols = kCols, .capacity = 1, .data = room.data()};
+  prepare(stream->get(), floats(x), 1, {}, prepared);
+  for (const SeqRows seq :
+       {SeqRows{.n_rows = 1, .state_in = kZeroState, .state_out = 1},
+        SeqRows{.n_rows = 1, .state_in = 1, .state_out = 1}, SeqRows{.n_rows = 1, .state_in = 0, .state_out = 2}}) {
+    const DeviceMemory at = to_device(std::vector<SeqRows>{seq});
+    const auto* const seqs = reinterpret_cast<const SeqRows*>(at.data());
+    const auto results = [&](bool together) {
+      DeviceMemory state = to_device(states), product = poisoned(kChannels), out = poisoned(kChannels),
+                   rest = poisoned(kOther);
+      std::array<Product, 2> products{Product{.w = &other.matrix, .out = floats(rest)},
+                                      Product{.w = &w.matrix, .out = floats(product), .scale = 0.25f}};
+      if (together) {
+        products[1].out = floats(out);
+        products[1].convolution = {
+            .kernel = floats(kernel), .seq = seqs, .state = floats(state), .state_floats = kStateFloats};
+      }
+      multiply(stream->get(), products, prepared, 1, workspace.data());
+      if (!together) {
+        const StateView view{.conv = floats(state), .conv_floats = kStateFloats};
+        conv_silu(stream->get(), floats(product), floats(kernel), {.seqs = seqs}, 1, 1, kChannels, kConvTaps, view,
+                  floats(out));
+      }
+      stream->wait();
+      return std::array{to_host(out, kChannels), to_host(rest, kOther), to_host(state, 3 * kStateFloats)};
+    };
+    EXPECT_EQ(results(true), results(false));
   }
 }
 

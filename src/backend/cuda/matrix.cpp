@@ -70,11 +70,12 @@ Extents extents(const MatrixShape& s) {
 /// Where the parts of a Prepared lie.
 struct Parts {
   ActView view;
+  const double* squares;  // of a row whose norm is left to products
   size_t bytes;
 };
 
 Parts parts(const Prepared& p) {
-  if (p.rule == Activation::kF32) return {{}, static_cast<size_t>(p.capacity * p.cols) * sizeof(float)};
+  if (p.rule == Activation::kF32) return {{}, nullptr, static_cast<size_t>(p.capacity * p.cols) * sizeof(float)};
   const int64_t q_stride = round_up(p.cols, int64_t{128}) + kPadColumns;
   size_t at = 0;
   const auto take = [&](int64_t bytes) {
@@ -89,7 +90,13 @@ Parts parts(const Prepared& p) {
   v.q = reinterpret_cast<const int8_t*>(take(v.stride * q_stride));
   v.scales = reinterpret_cast<const float*>(take((v.stride * q_stride / scale_columns + kMostActs) * 4));
   if (p.rule == Activation::kI8Row) v.multipliers = reinterpret_cast<const float*>(take(p.capacity * 4));
-  return {v, at};
+  const auto* const squares = reinterpret_cast<const double*>(take(p.norm_left ? kMostNormSpans * sizeof(double) : 0));
+  if (p.norm_left) {
+    v.n_squares = static_cast<int>(norm_spans(p.cols, p.rotation_block));
+    v.reciprocal = 1.0 / static_cast<double>(p.cols);
+    v.eps = p.norm_eps;
+  }
+  return {v, squares, at};
 }
 
 PrepareArgs rotation_args(const Source& source, int64_t rows, int64_t cols, const Rotation& r) {
@@ -124,24 +131,32 @@ struct Rows {
   int64_t pairs_per_act = 1;
 };
 
-/// `other`: a second product with a float weight of the same extents, or none.
+/// `other`: a second product with a float weight of the same columns, or none.
+FloatArgs float_args(const Product& p, const Prepared& x, const Rows& rows, const Product* other) {
+  const Extents e = extents(p.w->shape);
+  return {.target = target_of(p, e),
+          .other = other ? target_of(*other, extents(other->w->shape)) : Target{},
+          .cols = x.cols,
+          .row_bytes = e.row,
+          .units = static_cast<int>(e.units),
+          .rows = static_cast<int>(rows.count),
+          .x = reinterpret_cast<const float*>(x.data),
+          .ids = rows.ids,
+          .pairs_per_act = static_cast<int>(rows.pairs_per_act)};
+}
+
+/// `other`: of the same extents.
 void multiply_floats(cudaStream_t stream, const Product& p, const Prepared& x, const Rows& rows,
                      const Product* other = nullptr) {
-  const Extents e = extents(p.w->shape);
   const int64_t piece = rows.ids ? kMostGrid / rows.pairs_per_act * rows.pairs_per_act : rows.count;
   for (int64_t first = 0; first < rows.count; first += piece) {
-    FloatArgs args{.target = target_of(p, e),
-                   .other = other ? target_of(*other, e) : Target{},
-                   .cols = x.cols,
-                   .row_bytes = e.row,
-                   .units = static_cast<int>(e.units),
-                   .rows = static_cast<int>(std::min(piece, rows.count - first)),
-                   .x = reinterpret_cast<const float*>(x.data) + first / rows.pairs_per_act * x.cols,
-                   .ids = rows.ids ? rows.ids + first : nullptr,
-                   .pairs_per_act = static_cast<int>(rows.pairs_per_act)};
+    FloatArgs args = float_args(p, x, rows, other);
+    args.rows = static_cast<int>(std::min(piece, rows.count - first));
+    args.x += first / rows.pairs_per_act * x.cols;
+    if (rows.ids) args.ids += first;
     args.target.out += first * p.w->shape.rows;
     if (args.target.add) args.target.add += first * p.w->shape.rows;
-    e.kernels->floats(stream, args);
+    kernels_of(p.w->shape.type).floats(stream, args);
   }
 }
 
@@ -161,6 +176,9 @@ void for_each_layout(std::span<const Product> products, const Prepared& x, Launc
       Target& t = args.target[end - begin] = target_of(products[end], e);
       t.tiles_end = tiles += static_cast<int>(e.tiles);
       args.units = static_cast<int>(e.units);
+      if (!products[end].convolution.kernel) continue;
+      args.convolution = products[end].convolution;
+      args.convolved = static_cast<int>(end - begin);
     }
     args.targets = static_cast<int>(end - begin);
     CHECK(kernels->matvec, "{} weights with rounded activations", type_info(kernels->type).name);
@@ -248,7 +266,10 @@ void Uploader::finish() {
 }
 
 size_t prepared_bytes(Activation rule, int64_t cols, int64_t capacity, int64_t few) {
-  return parts({.rule = rule, .cols = cols, .capacity = capacity, .few = few}).bytes;
+  return prepared_bytes({.rule = rule, .cols = cols, .capacity = capacity, .few = few});
+}
+size_t prepared_bytes(const Prepared& p) {
+  return parts(p).bytes;
 }
 
 void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& rotation, const Prepared& to) {
@@ -278,7 +299,46 @@ PrepareArgs prepare_args(const Source& source, int64_t rows, const Rotation& rot
 }  // namespace
 
 void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to) {
-  launch_prepare(stream, prepare_args(source, rows, rotation, to));
+  prepare(stream, source, rows, rotation, to, {});
+}
+
+void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to,
+             std::span<const Product> floats) {
+  PrepareArgs args = prepare_args(source, rows, rotation, to);
+  if (rows == 1 && to.norm_left) {
+    const auto aligned = [](const float* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+    CHECK(aligned(source.x) && aligned(source.norm) && aligned(rotation.signs), "a row that is not aligned");
+    args.squares = const_cast<double*>(parts(to).squares);
+    if (floats.empty()) return launch_prepare_one(stream, args, nullptr, F32);
+    const FloatArgs products =
+        float_args(floats[0], {.cols = to.cols}, {.count = 1}, floats.size() > 1 ? &floats[1] : nullptr);
+    return launch_prepare_one(stream, args, &products, floats[0].w->shape.type);
+  }
+  launch_prepare(stream, args);
+  const Prepared plain{.cols = to.cols, .capacity = rows, .data = reinterpret_cast<std::byte*>(source.plain)};
+  multiply(stream, floats, plain, rows, nullptr);
+}
+
+Prepared leaves_norm(Prepared to, const Source& source, const Rotation& rotation) {
+  const bool whole_chunks =
+      to.cols % 128 == 0 && (rotation.block == 0 || (rotation.block >= 128 && rotation.block <= 2048));
+  to.norm_left = (to.rule == Activation::kI8x128 || to.rule == Activation::kI8x256) && whole_chunks && source.norm &&
+                 source.group == to.cols && !source.gate && source.x_columns.dim == 0 &&
+                 norm_spans(to.cols, rotation.block) <= kMostNormSpans;
+  to.rotation_block = rotation.block;
+  to.norm_eps = source.eps;
+  return to;
+}
+
+bool convolves(const MatrixShape& shape) {
+  return kernels_of(shape.type).convolves;
+}
+
+bool with_norm_left(std::span<const Product> floats) {
+  return floats.size() <= 2 && std::ranges::all_of(floats, [&](const Product& p) {
+           const TensorType type = p.w->shape.type;
+           return type == floats[0].w->shape.type && kernels_of(type).unit == 0;
+         });
 }
 
 void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, const Rotation& rotation, bool inverse,
@@ -310,6 +370,8 @@ void multiply(cudaStream_t stream, std::span<const Product> products, const Prep
   for_each_layout(products, x, [&](const FormatKernels& kernels, ProductArgs& args) {
     args.rows = static_cast<int>(rows);
     args.x.together = rows_together(rows);
+    CHECK(args.convolved < 0 || (rows == 1 && kernels.convolves), "a convolution of {} rows", rows);
+    if (rows == 1 && x.norm_left) args.x.squares = parts(x).squares;
     args.workspace = workspace + kChainBytes;
     (rows <= x.few ? kernels.matvec : kernels.gemm)(stream, args);
   });

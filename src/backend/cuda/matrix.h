@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "backend/cuda/convolution.h"
 #include "backend/cuda/matrix_source.h"
 #include "gguf/types.h"
 #include "quant/format.h"
@@ -74,7 +75,12 @@ struct Prepared {
   int64_t capacity = 0;       // rows there is room for: part of the layout
   int64_t few = kFewRows;     // up to so many rows are laid out for products of few rows
   std::byte* data = nullptr;  // prepared_bytes(rule, cols, capacity, few)
+  // Of one row the factor of its norm, of these blocks of a rotation, is left to the products; see leaves_norm.
+  bool norm_left = false;
+  int64_t rotation_block = 0;
+  float norm_eps = 0;
 };
+size_t prepared_bytes(const Prepared& p);  // its address may be missing
 size_t prepared_bytes(quant::Activation rule, int64_t cols, int64_t capacity, int64_t few = kFewRows);
 
 /// Blockwise normalised Walsh-Hadamard transform before rounding: signs first (plan/plan.h, RotateArgs forward).
@@ -83,15 +89,6 @@ struct Rotation {
   int64_t width = 0;             // elements of `signs`, applied to every chunk of `width` columns
   const float* signs = nullptr;  // +1 / -1; nullptr: none
 };
-/// to = rule(rotate(source)) for `rows` rows of to.cols columns.
-void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to);
-/// to = rule(rotate(x)) for `rows` <= capacity rows of x [rows][cols]. The integers are those of quant::quantize_row.
-/// For kF32 without a rotation x can serve as the data of a Prepared itself.
-void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& rotation, const Prepared& to);
-/// out = rotate(x) or its inverse (H, then signs), f32 to f32; x may be out.
-void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, const Rotation& rotation, bool inverse,
-            float* out);
-
 /// out[r * w.rows + i] = (w x_r)[i] * scale + bias[i] + add[r * w.rows + i].
 struct Product {
   const DeviceMatrix* w = nullptr;
@@ -99,7 +96,28 @@ struct Product {
   float scale = 1.0f;
   const float* bias = nullptr;  // [w.rows] or none
   const float* add = nullptr;   // as out, or none; may be out
+  Convolution convolution{};    // of the result, where multiply has one row and `convolves` says so; at most one a call
 };
+/// True when the product of one row with such a weight can go through a convolution.
+bool convolves(const MatrixShape& shape);
+/// to = rule(rotate(source)) for `rows` rows of to.cols columns.
+void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to);
+/// The same, and `floats`, products of float weights with source before rotation and rounding, which source.plain has
+/// room for. One row where to.norm_left takes one launch and does not write source.plain.
+void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to,
+             std::span<const Product> floats);
+/// `to`, with what makes its one row leave the factor of its norm to the products, if it can: a norm over the row
+/// without a gate, rounded in groups of 128 or 256. Only `multiply` takes such a row. Addresses may be missing.
+Prepared leaves_norm(Prepared to, const Source& source, const Rotation& rotation);
+/// True when `floats` can be multiplied in the launch of such a row: one or two of one type.
+bool with_norm_left(std::span<const Product> floats);
+/// to = rule(rotate(x)) for `rows` <= capacity rows of x [rows][cols]. The integers are those of quant::quantize_row.
+/// For kF32 without a rotation x can serve as the data of a Prepared itself.
+void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& rotation, const Prepared& to);
+/// out = rotate(x) or its inverse (H, then signs), f32 to f32; x may be out.
+void rotate(cudaStream_t stream, const float* x, int64_t rows, int64_t cols, const Rotation& rotation, bool inverse,
+            float* out);
+
 constexpr size_t kMaxProducts = 4;
 /// Device memory in which the blocks of a launch meet: zero before the first launch that is given it, and given only to
 /// launches of one stream.

@@ -2,6 +2,7 @@
 #include "backend/cuda/launch.h"
 #include "backend/cuda/matrix_float_tiles.h"
 #include "backend/cuda/matrix_kernels.h"
+#include "backend/cuda/matrix_widen.h"
 #include "backend/cuda/mma.h"
 
 namespace tern::cuda {

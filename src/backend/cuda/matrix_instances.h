@@ -19,7 +19,7 @@ constexpr FormatKernels make_format_kernels() {
                   .gemm = launch_tiled<L>,
                   .floats = launch_floats<L>,
                   .lookup = launch_lookup<L>};
-  if constexpr (L::kBits) k.chain = launch_chain<L>, k.chain_takes = chain_takes<L>;
+  if constexpr (L::kBits) k.chain = launch_chain<L>, k.chain_takes = chain_takes<L>, k.convolves = true;
   return k;
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/convolution.h"
 #include "backend/cuda/matrix_prepare.h"
 #include "gguf/types.h"
 
@@ -27,6 +28,11 @@ struct ActView {
   int64_t stride = 0;
   int together = 0;                    // lane order: rows of a chunk, with those that do not exist
   const float* multipliers = nullptr;  // [rows]: s of the row rule; nullptr otherwise
+  // Of one row whose norm is left to the product: sums of squares, which make the factor of its results.
+  const double* squares = nullptr;
+  int n_squares = 0;
+  double reciprocal = 0;  // of the count of columns
+  float eps = 0;
 };
 
 /// Where column c of a chunk of 128 stands: the 32 bytes that lane t of each four needs of it are together (mma.h).
@@ -76,6 +82,8 @@ struct ProductArgs {
   int rows = 0;   // act rows, or pairs
   ActView x;
   std::byte* workspace = nullptr;  // workspace_bytes() of matrix.h, behind kChainBytes
+  Convolution convolution;         // of target `convolved`, of one row
+  int convolved = -1;
   // Experts: pair p takes matrix ids[p] and act row p / pairs_per_act. nullptr: one matrix, act row p.
   const int32_t* ids = nullptr;
   int pairs_per_act = 1;
@@ -153,6 +161,7 @@ struct FormatKernels {
   void (*gemm)(cudaStream_t, const ProductArgs&) = nullptr;    // any rows
   void (*chain)(cudaStream_t, const ChainArgs&) = nullptr;     // two-bit layouts, if it takes the links
   bool (*chain_takes)(const ChainArgs&) = nullptr;
+  bool convolves = false;  // matvec of one row does a convolution
   void (*floats)(cudaStream_t, const FloatArgs&) = nullptr;
   void (*lookup)(cudaStream_t, const LookupArgs&) = nullptr;
 };

@@ -3,6 +3,7 @@
 // a tile. The block's one barrier comes before these are added, in the order of the warps.
 #pragma once
 #include "backend/cuda/launch.h"
+#include "backend/cuda/matrix_columns.h"
 #include "backend/cuda/matrix_kernels.h"
 #include "backend/cuda/matrix_lane.h"
 #include "backend/cuda/matrix_product.h"
@@ -21,7 +22,7 @@ using RowRing = WarpRing<Stages<L>::kBytes, 1, kDepth>;
 /// stages, from stage `first` of tile `first_tile` (of the share) on.
 struct RowShare {
   int tile, tiles, first_tile, first, places;
-  /// `least`: tiles of every block; the first ones have one more.
+  /// `least`: tiles of every block; the first ones have one more. `warps`: a power of two.
   __device__ RowShare(const ProductArgs& p, int stages, int least, int warp) {
     const int block = static_cast<int>(blockIdx.x),
               more = p.target[p.targets - 1].tiles_end - least * static_cast<int>(gridDim.x);
@@ -141,9 +142,11 @@ struct RowActs {
 struct RowSums {
   float (*partial)[kTileRows];
   int2* spans;
+  float* factor;  // of the row's norm, where it is left to the product
   __device__ RowSums(uint8_t* memory, int warps, int tiles)
       : partial(reinterpret_cast<float (*)[kTileRows]>(memory)),
-        spans(reinterpret_cast<int2*>(partial + warps + tiles)) {}
+        spans(reinterpret_cast<int2*>(partial + warps + tiles)),
+        factor(reinterpret_cast<float*>(spans + tiles)) {}
   /// A warp without stages leaves nothing.
   __device__ void clear(int parts) const {
     for (int i = static_cast<int>(threadIdx.x); i < parts * kTileRows; i += static_cast<int>(blockDim.x))
@@ -160,7 +163,9 @@ struct RowSums {
     if (begins) spans[tile].x = warp;
     if (ends) spans[tile].y = warp;
   }
-  static int bytes(int warps, int tiles) { return (warps + tiles) * kTileRows * 4 + tiles * 8; }
+  __host__ __device__ static int bytes(int warps, int tiles) {  // a multiple of 16
+    return (warps + tiles) * kTileRows * 4 + (tiles + 2) / 2 * 16;
+  }
   template <typename L>
   __device__ __forceinline__ float of(int tile, int row) const {
     const int2 span = spans[tile];
@@ -216,7 +221,7 @@ __device__ __forceinline__ void multiply_share(int units, const RowShare& share,
 }
 
 /// The results of a block's share, a row a thread; all but its sum is read ahead for the first of a thread.
-template <typename L>
+template <typename L, bool kConvolves = false>
 struct RowResults {
   const ProductArgs& p;
   const RowShare& share;
@@ -226,6 +231,7 @@ struct RowResults {
     float* out = nullptr;  // none: a row behind the last
     float scale, tensor_scale;
     Finish with;
+    int channels = 0;  // of the convolution that it goes through, if any
   } ahead{};
   __device__ RowResults(const ProductArgs& args, const RowShare& of, int act_row, int out_row,
                         float act_multiplier = 1.0f)
@@ -239,15 +245,34 @@ struct RowResults {
     Row r{t.out + static_cast<int64_t>(pair) * t.rows + row, t.scale, t.tensor_scale,
           read_finish(p, t, act, pair, row)};
     r.with.multiplier *= multiplier;
+    if constexpr (kConvolves) {
+      if (&t == &p.target[p.convolved]) r.channels = t.rows;
+    }
     return r;
   }
   __device__ __forceinline__ void read_ahead() { ahead = read(static_cast<int>(threadIdx.x)); }
-  __device__ __forceinline__ void store(const RowSums& sums) const {
+  /// What convolved rows need, to [tiles * kTileRows], by threads that have no row to store.
+  __device__ __forceinline__ void read_channels(ConvChannel* to) const {
+    const int threads = static_cast<int>(blockDim.x);
+    for (int i = (static_cast<int>(threadIdx.x) + threads / 2) % threads; i < share.tiles * kTileRows; i += threads) {
+      int first;
+      const Target& t = target_of_tile(p, share.tile + i / kTileRows, first);
+      const int row = (share.tile + i / kTileRows - first) * kTileRows + i % kTileRows;
+      if (&t == &p.target[p.convolved] && row < t.rows) to[i] = read_channel(p.convolution, row, t.rows);
+    }
+  }
+  /// `factor`: of all results.
+  __device__ __forceinline__ void store(const RowSums& sums, float factor = 1.0f,
+                                        [[maybe_unused]] const ConvChannel* channels = nullptr) const {
     Row r = ahead;
     for (int i = static_cast<int>(threadIdx.x);;) {
       if (r.out) {
         const float sum = sums.of<L>(i / kTileRows, i % kTileRows);
-        *r.out = finish<L>(sum, r.with.multiplier, r.tensor_scale, r.scale, r.with.bias) + r.with.add;
+        float v = finish<L>(sum, r.with.multiplier, r.tensor_scale * factor, r.scale, r.with.bias) + r.with.add;
+        if constexpr (kConvolves) {
+          if (r.channels > 0) v = convolve(channels[i], v, r.channels);
+        }
+        *r.out = v;
       }
       i += static_cast<int>(blockDim.x);
       if (i >= share.tiles * kTileRows) return;
@@ -257,7 +282,7 @@ struct RowResults {
 };
 
 /// Blocks: x: share the tiles, `least_tiles` or one more each; y: act row or pair.
-template <typename L>
+template <typename L, bool kConvolves>
 __global__ void __launch_bounds__(kRowWarps * 32, 2)
     row_kernel(const __grid_constant__ ProductArgs p, int least_tiles) {
   using S = Stages<L>;
@@ -269,30 +294,43 @@ __global__ void __launch_bounds__(kRowWarps * 32, 2)
   auto* const rings = reinterpret_cast<uint8_t*>(block_memory);
   uint8_t* const acts = rings + warps * Ring::kBytes;
   const RowSums sums(acts + chunks * RowActs<L>::kChunkBytes, warps, least_tiles + 1);
+  auto* const channels =
+      reinterpret_cast<ConvChannel*>(acts + chunks * RowActs<L>::kChunkBytes + RowSums::bytes(warps, least_tiles + 1));
   Ring ring(rings + warp * Ring::kBytes, lane);
   if (p.ids) wait_for_previous_kernel();  // the ids are another kernel's, the weights no one's
   const RowShare share(p, stages, least_tiles, warp);
   RowCursor<L> next(p, share, stages, p.ids ? p.ids[pair] : 0);
   ring.fill_in_turn([&](int i) { return fill_next(ring, i, next); });
   sums.clear(warps + share.tiles);
-  RowResults<L> results(p, share, act, pair);
+  RowResults<L, kConvolves> results(p, share, act, pair);
   wait_for_previous_kernel();
 
   RowActs<L>::fill(acts, p.x, act, chunks);
+  if (p.x.squares && warp == 0) {
+    const double squares = sum_of_lanes(lane < p.x.n_squares ? p.x.squares[lane] : 0.0, 32);
+    if (lane == 0) *sums.factor = norm_factor(squares, p.x.reciprocal, p.x.eps);
+  }
   results.read_ahead();
+  if constexpr (kConvolves) results.read_channels(channels);
   __syncthreads();
   multiply_share<L>(p.units, share, ring, next, acts, sums, warp, lane);
   __syncthreads();
-  results.store(sums);
+  results.store(sums, p.x.squares ? *sums.factor : 1.0f, channels);
 }
 
-template <typename L>
+template <typename L, bool kConvolves = false>
 void launch_row(cudaStream_t stream, const ProductArgs& p, int pairs) {
-  constexpr auto kKernel = row_kernel<L>;
+  if constexpr (L::kBits && !kConvolves) {
+    if (p.convolved >= 0) return launch_row<L, true>(stream, p, pairs);
+  }
+  constexpr auto kKernel = row_kernel<L, kConvolves>;
   const int tiles = p.target[p.targets - 1].tiles_end, room = (multiprocessors() + pairs - 1) / pairs,
             blocks = tiles < room ? tiles : room, least = tiles / blocks,
             acts = p.units * (L::kUnit / 128) * RowActs<L>::kChunkBytes;
-  const auto shared = [&](int warps) { return warps * RowRing<L>::kBytes + acts + RowSums::bytes(warps, least + 1); };
+  const auto shared = [&](int warps) {
+    return warps * RowRing<L>::kBytes + acts + RowSums::bytes(warps, least + 1) +
+           (kConvolves ? (least + 1) * kTileRows * static_cast<int>(sizeof(ConvChannel)) : 0);
+  };
   int warps = kRowWarps;
   while (warps > 1 && shared(warps) > most_shared_memory()) warps /= 2;
   static const cudaError_t ready =

@@ -50,6 +50,7 @@ class Readings {
   HeadReading heads(size_t op, Val v, int64_t dim) const;
   ProductReading product(Val v) const;
   std::optional<Residual> residual(size_t op) const;
+  const std::vector<size_t>& readers(Val v) const { return readers_[static_cast<size_t>(v.id)]; }
   /// The op that does the work of `op`: itself unless it was absorbed.
   int32_t done_by(size_t op) const { return done_by_[op]; }
   bool absorbed(size_t op) const { return done_by_[op] != static_cast<int32_t>(op); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "backend/cuda/readings.h"
@@ -187,6 +188,25 @@ class Expander {
             .width = a.width,
             .signs = a.signs < 0 ? nullptr : tables_.signs[static_cast<size_t>(a.signs)]};
   }
+  struct ProductOf {
+    Product product;
+    int32_t out, addend = -1;
+    // Of one row the product does the convolution that reads it.
+    Convolution convolution{};  // but for what a Step says
+    int32_t convolved = -1, state = -1;
+  };
+  static std::array<Product, kMaxProducts> with_addresses(const std::vector<ProductOf>& products, const Launch& l) {
+    std::array<Product, kMaxProducts> all{};
+    for (size_t i = 0; i < products.size(); ++i) {
+      all[i] = products[i].product;
+      all[i].out = l.at(products[i].out);
+      if (products[i].addend >= 0) all[i].add = l.at(products[i].addend);
+    }
+    return all;
+  }
+  Product product_of(const LinearArgs& a) const {
+    return {.w = &weights_.matrix(a.weight), .scale = a.scale, .bias = weights_.vector(a.bias)};
+  }
   /// Activations as a product reads them.
   struct Rounded {
     int32_t buffer = -1;
@@ -206,17 +226,38 @@ class Expander {
     const bool o = outputs(x);
     Rounded r{.buffer = x.id,
               .layout = {.rule = rule, .cols = width, .capacity = most_rows(o) * copies, .few = few_rows_}};
-    if (rule != quant::Activation::kF32 || reading.x != x) {
-      r.buffer = buffer(0, o, static_cast<int64_t>(prepared_bytes(rule, width, r.layout.capacity, few_rows_)));
-      add_prepare(reading, r, copies, o);
-    }
+    if (rule != quant::Activation::kF32 || reading.x != x) add_prepare(x, reading, r, copies, o);
     return rounded_.emplace(key, r).first->second;
   }
 
-  void add_prepare(const ProductReading& reading, const Rounded& to, int64_t copies, bool o) {
-    std::vector<int32_t> reads{reading.x.id}, writes{to.buffer};
-    if (reading.gate) reads.push_back(reading.gate.id);
-    if (reading.plain) writes.push_back(reading.plain.id);
+  /// What the other readers of reading.plain make of it, when all of them are products of float weights that a row's
+  /// launch takes along; marks them done.
+  std::vector<ProductOf> products_of_plain(const ProductReading& reading) {
+    std::vector<ProductOf> products;
+    std::vector<Product> alone;
+    std::vector<size_t> ops;
+    for (const size_t i : readings_.readers(reading.plain)) {
+      if (static_cast<int32_t>(i) == reading.rotate) continue;
+      const auto* a = std::get_if<LinearArgs>(&plan_.ops[i].args);
+      if (!a || done_[i] || readings_.residual(i)) return {};
+      if (weights_.rule(a->weight) != quant::Activation::kF32) {
+        if (reading.rotate < 0) continue;  // reads what is rounded
+        return {};
+      }
+      products.push_back({product_of(*a), plan_.ops[i].out.id});
+      alone.push_back(products.back().product);
+      ops.push_back(i);
+    }
+    if (!with_norm_left(alone)) return {};
+    for (const size_t i : ops) {
+      done_[i] = true;
+      w_.fused_into[i] = op_;
+    }
+    return products;
+  }
+
+  /// Makes `to`, activations of `x`, and its buffer.
+  void add_prepare(Val x, const ProductReading& reading, Rounded& to, int64_t copies, bool o) {
     Rotation by;
     if (reading.rotate >= 0) by = rotation(std::get<RotateArgs>(plan_.ops[static_cast<size_t>(reading.rotate)].args));
     Source source{.x_stride = cols(reading.x) / copies,
@@ -227,17 +268,33 @@ class Expander {
                   .gate_stride = reading.gate ? cols(reading.gate) / copies : 0,
                   .gate_columns = reading.gate_columns,
                   .gate_kind = static_cast<int32_t>(reading.gate_kind)};
+    if (reading.gate) source.gate = source.norm;  // some address
+    Prepared left = leaves_norm(to.layout, source, by);
+    std::vector<ProductOf> floats;
+    const bool linear = std::ranges::all_of(
+        readings_.readers(x), [&](size_t i) { return std::holds_alternative<LinearArgs>(plan_.ops[i].args); });
+    if (left.norm_left && linear && copies == 1) {
+      if (reading.plain) floats = products_of_plain(reading);
+      if (!reading.plain || !floats.empty()) to.layout = left;
+    }
+    to.buffer = buffer(0, o, static_cast<int64_t>(prepared_bytes(to.layout)));
+    std::vector<int32_t> reads{reading.x.id}, writes{to.buffer};
+    if (reading.gate) reads.push_back(reading.gate.id);
+    if (reading.plain) writes.push_back(reading.plain.id);
+    for (const ProductOf& f : floats) writes.push_back(f.out);
     const auto source_at = [=](const Launch& l) {
       Source now = source;
       now.x = l.at(reading.x.id);
-      if (reading.gate) now.gate = l.at(reading.gate.id);
+      now.gate = reading.gate ? l.at(reading.gate.id) : nullptr;
       if (reading.plain) now.plain = l.at(reading.plain.id);
       return now;
     };
     push(std::move(reads), std::move(writes), [=](const Launch& l) {
-      if (l.rows_of(o) > 0) prepare(l.stream, source_at(l), l.rows_of(o) * copies, by, to.at(l));
+      if (l.rows_of(o) == 0) return;
+      const auto all = with_addresses(floats, l);
+      prepare(l.stream, source_at(l), l.rows_of(o) * copies, by, to.at(l), {all.data(), floats.size()});
     });
-    if (copies != 1) return;
+    if (copies != 1 || !floats.empty()) return;
     describe(LinkPart::kPrepare, o, [=](const Launch& l, Link& link) {
       const float* const glu = link.glu_gate ? link.source.x : nullptr;
       link.source = source_at(l);
@@ -262,18 +319,19 @@ class Expander {
     return ops;
   }
 
-  struct ProductOf {
-    Product product;
-    int32_t out, addend = -1;
-  };
-  static std::array<Product, kMaxProducts> with_addresses(const std::vector<ProductOf>& products, const Launch& l) {
-    std::array<Product, kMaxProducts> all{};
-    for (size_t i = 0; i < products.size(); ++i) {
-      all[i] = products[i].product;
-      all[i].out = l.at(products[i].out);
-      if (products[i].addend >= 0) all[i].add = l.at(products[i].addend);
-    }
-    return all;
+  /// Gives the convolution that alone reads the result of `op` to its product, where the kernels do that.
+  bool take_convolution(const Op& op, const LinearArgs& a, ProductOf& product) {
+    const std::vector<size_t>& readers = readings_.readers(op.out);
+    if (!options_.fuse || readers.size() != 1 || product.out != op.out.id || outputs(op.out)) return false;
+    const Op& reader = plan_.ops[readers.front()];
+    const auto* conv = std::get_if<ConvArgs>(&reader.args);
+    if (!conv || conv->taps != kConvTaps || weights_.rule(a.weight) == quant::Activation::kF32) return false;
+    if (!convolves(weights_.matrix(a.weight).shape)) return false;
+    product.convolution.kernel = weights_.vector(conv->kernel);
+    product.convolved = reader.out.id;
+    product.state = conv->state;
+    convolved_.insert(readers.front());
+    return true;
   }
 
   void add(const Op& op, const LinearArgs& a) {
@@ -284,23 +342,35 @@ class Expander {
     const Rounded x = rounded(op.inputs[0], rule, cols(op.inputs[0]));
     std::vector<ProductOf> products;
     std::vector<int32_t> reads{x.buffer}, writes;
+    bool convolved = false;
     for (const int32_t i : ops) {
       const Op& each = plan_.ops[static_cast<size_t>(i)];
       const auto& b = std::get<LinearArgs>(each.args);
-      const Product p{.w = &weights_.matrix(b.weight), .scale = b.scale, .bias = weights_.vector(b.bias)};
-      products.push_back({p, each.out.id});
+      products.push_back({product_of(b), each.out.id});
       if (const auto residual = readings_.residual(static_cast<size_t>(i))) {
         products.back().out = residual->out.id;
         products.back().addend = residual->addend.id;
         reads.push_back(residual->addend.id);
       }
       writes.push_back(products.back().out);
+      if (!convolved && take_convolution(each, b, products.back())) {
+        convolved = true;
+        writes.push_back(products.back().convolved);
+      }
     }
     push(std::move(reads), writes, [x, products, o = outputs(op.out)](const Launch& l) {
       const int64_t rows = l.rows_of(o);
-      const auto all = with_addresses(products, l);
+      auto all = with_addresses(products, l);
+      for (size_t i = 0; rows == 1 && i < products.size(); ++i) {
+        const ProductOf& p = products[i];
+        if (p.state < 0) continue;
+        const StateView& view = l.cache->state(p.state);
+        all[i].convolution = {p.convolution.kernel, l.step.seqs, view.conv, view.conv_floats};
+        all[i].out = l.at(p.convolved);
+      }
       if (rows > 0) multiply(l.stream, {all.data(), products.size()}, x.at(l), rows, l.workspace);
     });
+    if (convolved) return;  // no link of a chain
     describe(LinkPart::kProduct, outputs(op.out), [products](const Launch& l, Link& link) {
       link.products = with_addresses(products, l);
       link.n_products = products.size();
@@ -372,8 +442,9 @@ class Expander {
   void add(const Op& op, const ConvArgs& a) {
     if (a.taps < 2 || a.taps > kMostTaps)
       fail(ErrorCode::kUnsupported, "a convolution of {} taps: the CUDA backend has 2 to {}", a.taps, kMostTaps);
-    push(op, [a, kernel = weights_.vector(a.kernel), x = op.inputs[0].id, out = op.out.id,
-              channels = cols(op.out)](const Launch& l) {
+    push(op, [a, kernel = weights_.vector(a.kernel), x = op.inputs[0].id, out = op.out.id, channels = cols(op.out),
+              convolved = convolved_.contains(static_cast<size_t>(op_))](const Launch& l) {
+      if (convolved && l.rows == 1) return;  // done by the product
       conv_silu(l.stream, l.at(x), kernel, l.step, l.rows, l.seqs, channels, a.taps, l.cache->state(a.state),
                 l.at(out));
     });
@@ -488,72 +559,11 @@ class Expander {
   Walk& w_;
   int32_t op_ = 0;
   std::vector<bool> done_;             // ops that an earlier node computes
+  std::set<size_t> convolved_;         // convolutions that products of one row do
   std::map<int32_t, int32_t> angles_;  // rope table -> buffer
   std::map<std::tuple<int32_t, quant::Activation, int64_t>, Rounded> rounded_;
   std::map<int32_t, Grouped> grouped_;
 };
-
-// ---- Chains ----
-
-/// The end of the link that begins with node `first`, or `first` when none does: a glu if it is read by what follows
-/// alone, what computes activations, and the product, which alone reads these.
-size_t end_of_link(const Walk& w, size_t first) {
-  size_t n = first;
-  const auto is = [&](LinkPart part) {
-    return n < w.nodes.size() && w.nodes[n].part == part && w.nodes[n].of_outputs == w.nodes[first].of_outputs;
-  };
-  const auto read_by_next_alone = [&] {
-    const int32_t made = w.nodes[n].writes.front();
-    const auto readers = std::ranges::count_if(
-        w.nodes, [&](const Node& other) { return std::ranges::find(other.reads, made) != other.reads.end(); });
-    return readers == 1 && n + 1 < w.nodes.size() && w.nodes[n + 1].reads.front() == made;
-  };
-  if (is(LinkPart::kGlu)) {
-    if (!read_by_next_alone()) return first;
-    ++n;
-  }
-  if (!is(LinkPart::kPrepare) || !read_by_next_alone()) return first;
-  ++n;
-  return is(LinkPart::kProduct) ? n + 1 : first;
-}
-
-Link link_of(const Walk& w, size_t first, size_t end, const Launch& launch) {
-  Link link;
-  for (size_t n = first; n < end; ++n) w.nodes[n].describe(launch, link);
-  return link;
-}
-
-/// Blocks of a chain read what a link reads while others write its product: what computes activations is read until
-/// the product is there.
-void find_chains(Walk& w) {
-  const std::vector<std::byte*> nowhere(w.buffers.size());
-  Launch no_addresses;
-  no_addresses.buffers = &nowhere;
-  std::unique_ptr<Chain> chain;
-  for (size_t first = 0; first < w.nodes.size();) {
-    const size_t end = end_of_link(w, first);
-    if (end == first) {
-      ++first;
-      continue;
-    }
-    const Link link = link_of(w, first, end, no_addresses);
-    const bool follows =
-        chain && w.chains.back().ends.back() == first && w.chains.back().of_outputs == w.nodes[first].of_outputs;
-    if (follows && chain->add(link)) {
-      w.chains.back().ends.push_back(end);
-    } else if (chain = std::make_unique<Chain>(); chain->add(link)) {
-      w.chains.push_back({.first = first, .ends = {end}, .of_outputs = w.nodes[first].of_outputs});
-    } else {
-      chain.reset();
-      first = end;
-      continue;
-    }
-    Node& product = w.nodes[end - 1];
-    for (size_t n = first; n + 1 < end; ++n)
-      product.reads.insert(product.reads.end(), w.nodes[n].reads.begin(), w.nodes[n].reads.end());
-    first = end;
-  }
-}
 
 void place(Walk& w, const Plan& plan, const WalkOptions& options) {
   std::vector<LiveBuffer> live(w.buffers.size());
@@ -577,16 +587,6 @@ void place(Walk& w, const Plan& plan, const WalkOptions& options) {
 }
 
 }  // namespace
-
-void launch_chain(const Walk& walk, const NodeChain& chain, const Launch& launch) {
-  Chain links;
-  size_t first = chain.first;
-  for (const size_t end : chain.ends) {
-    CHECK(links.add(link_of(walk, first, end, launch)), "nodes {} to {} are no link", first, end);
-    first = end;
-  }
-  links.launch(launch.stream, launch.workspace);
-}
 
 Walk make_walk(const Plan& plan, const Weights& weights, const Tables& tables, const WalkOptions& options) {
   Walk walk;

@@ -83,6 +83,8 @@ struct Tables {
   std::vector<const float*> signs;   // one a sign vector
 };
 
+/// Finds the chains of the nodes.
+void find_chains(Walk& walk);
 /// Launches the nodes of a chain as one.
 void launch_chain(const Walk& walk, const NodeChain& chain, const Launch& launch);
 
