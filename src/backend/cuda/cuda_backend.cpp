@@ -86,6 +86,7 @@ void CudaBackend::load_tables(const Plan& plan) {
   std::vector<double> freqs;
   std::vector<float> signs;
   for (const RopeTable& t : plan.ropes) freqs.insert(freqs.end(), t.freq.begin(), t.freq.end());
+  if (freqs.size() % 2 != 0) freqs.push_back(0);  // signs are read four at a time
   for (const std::vector<float>& s : plan.signs) signs.insert(signs.end(), s.begin(), s.end());
   machine_->table_memory = DeviceMemory(freqs.size() * sizeof(double) + signs.size() * sizeof(float));
   auto* const to = reinterpret_cast<double*>(machine_->table_memory.data());

@@ -278,6 +278,11 @@ void prepare(cudaStream_t stream, const float* x, int64_t rows, const Rotation& 
 
 namespace {
 
+/// To be read four at a time.
+bool aligned(const float* at) {
+  return reinterpret_cast<uintptr_t>(at) % 16 == 0;
+}
+
 PrepareArgs prepare_args(const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to) {
   CHECK(rows <= to.capacity, "{} rows, room for {}", rows, to.capacity);
   PrepareArgs args = rotation_args(source, rows, to.cols, rotation);
@@ -306,7 +311,6 @@ void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rota
              std::span<const Product> floats) {
   PrepareArgs args = prepare_args(source, rows, rotation, to);
   if (rows == 1 && to.norm_left) {
-    const auto aligned = [](const float* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
     CHECK(aligned(source.x) && aligned(source.norm) && aligned(rotation.signs), "a row that is not aligned");
     args.squares = const_cast<double*>(parts(to).squares);
     if (floats.empty()) return launch_prepare_one(stream, args, nullptr, F32);
@@ -323,8 +327,8 @@ Prepared leaves_norm(Prepared to, const Source& source, const Rotation& rotation
   const bool whole_chunks =
       to.cols % 128 == 0 && (rotation.block == 0 || (rotation.block >= 128 && rotation.block <= 2048));
   to.norm_left = (to.rule == Activation::kI8x128 || to.rule == Activation::kI8x256) && whole_chunks && source.norm &&
-                 source.group == to.cols && !source.gate && source.x_columns.dim == 0 &&
-                 norm_spans(to.cols, rotation.block) <= kMostNormSpans;
+                 aligned(source.norm) && aligned(rotation.signs) && source.group == to.cols && !source.gate &&
+                 source.x_columns.dim == 0 && norm_spans(to.cols, rotation.block) <= kMostNormSpans;
   to.rotation_block = rotation.block;
   to.norm_eps = source.eps;
   return to;

@@ -107,7 +107,8 @@ void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rota
 void prepare(cudaStream_t stream, const Source& source, int64_t rows, const Rotation& rotation, const Prepared& to,
              std::span<const Product> floats);
 /// `to`, with what makes its one row leave the factor of its norm to the products, if it can: a norm over the row
-/// without a gate, rounded in groups of 128 or 256. Only `multiply` takes such a row. Addresses may be missing.
+/// without a gate, rounded in groups of 128 or 256. Only `multiply` takes such a row. Of the addresses those of the
+/// norm and of the signs must be there.
 Prepared leaves_norm(Prepared to, const Source& source, const Rotation& rotation);
 /// True when `floats` can be multiplied in the launch of such a row: one or two of one type.
 bool with_norm_left(std::span<const Product> floats);
