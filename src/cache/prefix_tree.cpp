@@ -46,6 +46,7 @@ Prefix PrefixTree::match(std::span<const int32_t> tokens) {
   const Found found = find(tokens);
   Prefix prefix{.tokens = found.tokens};
   if (!found.node) return prefix;
+  prefix.pages.reserve(static_cast<size_t>(KvPool::pages_for(found.tokens)));  // nothing is shared without an owner
   for (Node* node = found.node; node != &root_; node = node->parent) {
     kv_.share(node->page);
     if (node == found.node && found.offset < kPageTokens) {

@@ -21,7 +21,7 @@ namespace tern {
 /// What a new sequence may begin with. One owner of every page and slot goes to whoever asked.
 struct Prefix {
   int32_t tokens = 0;
-  std::vector<int32_t> pages{};  // whole ones
+  std::vector<int32_t> pages{};  // whole ones, with room for a copy of the partial one
   int32_t partial = -1;          // holds the last tokens % kPageTokens tokens
   int32_t state = -1;            // slot with the state behind `tokens`, of a stateful tree
 };

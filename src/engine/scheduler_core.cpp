@@ -164,12 +164,14 @@ int32_t SchedulerCore::take_state() {
 
 /// Begins where the cache ends. At least one token is left to read, for there to be logits.
 void SchedulerCore::start(Task& task) {
-  Prefix prefix;
   const auto prompt = task.prompt();
+  // All memory first: what is taken below is lost if something fails before it has an owner.
+  SequenceStart from{.tokens = {prompt.begin(), prompt.end()}};
+  Prefix prefix;
   if (limits_.prefix_cache && task.in.request.cache_prompt) prefix = tree_.match(prompt.first(prompt.size() - 1));
-  SequenceStart from{.tokens = {prompt.begin(), prompt.begin() + prefix.tokens},
-                     .pages = std::move(prefix.pages),
-                     .state = prefix.state};
+  from.tokens.resize(static_cast<size_t>(prefix.tokens));
+  from.pages = std::move(prefix.pages);
+  from.state = prefix.state;
   if (stateful_) from.next_state = take_state();
   bool copy = false;
   if (prefix.partial >= 0) {

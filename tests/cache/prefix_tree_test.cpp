@@ -43,6 +43,7 @@ TEST_F(PrefixTreeTest, GivesWholePagesAndTheOneThatIsSharedInPart) {
   PrefixTree tree(kv, states, false);
   const auto pages = leave(tree, count(150));
   const Prefix prefix = tree.match(joined(count(140), {7, 7, 7}));
+  EXPECT_GT(prefix.pages.capacity(), prefix.pages.size());  // what begins with it adds a page without allocating
   EXPECT_EQ(prefix.tokens, 140);
   EXPECT_EQ(prefix.pages, (std::vector<int32_t>{pages[0], pages[1]}));
   EXPECT_EQ(prefix.partial, pages[2]);
