@@ -169,7 +169,7 @@ class RefBackend final : public Backend {
     }
   }
   void apply(const Op& op, const RmsNormArgs& a) {
-    map_rows(op, [&](Row x, MutRow y) { ref::rms_norm(x, vector(a.weight), a.eps, y); });
+    map_rows(op, [&](Row x, MutRow y) { ref::rms_norm(x, vector(a.weight), a.eps, y, precision_); });
   }
   void apply(const Op& op, const L2NormArgs& a) {
     map_rows(op, [&](Row x, MutRow y) { ref::l2_norm(x, a.group, a.eps, y); });
@@ -235,7 +235,7 @@ class RefBackend final : public Backend {
           k.push_back((earlier && kivi_bits(shape_.k) > 0 ? k_packed_ : k_)[layer].data() + slot(p) * k_cols);
           v.push_back((earlier && kivi_bits(shape_.v) > 0 ? v_packed_ : v_)[layer].data() + slot(p) * v_cols);
         }
-        ref::attend(a, val(op.inputs[0]).row(s.first_row + i), k, v, val(op.out).row(s.first_row + i));
+        ref::attend(a, val(op.inputs[0]).row(s.first_row + i), k, v, val(op.out).row(s.first_row + i), precision_);
       }
     }
   }

@@ -8,7 +8,9 @@
 namespace tern {
 
 enum class Precision : uint8_t {
-  kF32,  // the result of every op is rounded to f32: what fast kernels are compared with, op by op
+  // The result of every op is rounded to f32: what fast kernels are compared with, op by op. Norms, softmax and
+  // products of Q8_0 also add up in f32 in llama.cpp's order, which its goldens of int8 activations depend on.
+  kF32,
   // Nothing but the rules of the model is rounded. A whole-model oracle: where activations become int8 (BitNet), an f32
   // pipeline flips about one integer in ten tokens, and a flip moves logits by 1e-2
   // (docs/decisions/0001-ref-precision.md).

@@ -27,6 +27,22 @@ size_t size_of(int64_t n) {
   return static_cast<size_t>(n);
 }
 
+/// Running f32 sums of every kLanes-th product, added by halves in the end: a vector register of llama.cpp's.
+template <size_t kLanes>
+struct LaneSums {
+  float lane[kLanes] = {};
+  void add(size_t i, float a, float b) {
+    float& sum = lane[i % kLanes];
+    sum = std::fma(a, b, sum);
+  }
+  float total() {
+    for (size_t half = kLanes / 2; half > 0; half /= 2) {
+      for (size_t i = 0; i < half; ++i) lane[i] += lane[i + half];
+    }
+    return lane[0];
+  }
+};
+
 }  // namespace
 
 void RefWeight::decode_row(int64_t r, std::vector<float>& out) const {
@@ -44,11 +60,19 @@ std::vector<double> RefWeight::decode_all() const {
   return all;
 }
 
-void rms_norm(Row x, Row weight, float eps, MutRow out) {
+void rms_norm(Row x, Row weight, float eps, MutRow out, Precision precision) {
   for (size_t at = 0; at < x.size(); at += weight.size()) {
     double sum = 0;
     for (size_t i = 0; i < weight.size(); ++i) sum += x[at + i] * x[at + i];
-    const double scale = 1.0 / std::sqrt(sum / static_cast<double>(weight.size()) + eps);
+    const double mean = sum / static_cast<double>(weight.size());
+    if (precision == Precision::kF32) {
+      const float scale = 1.0f / std::sqrt(static_cast<float>(mean) + eps);
+      for (size_t i = 0; i < weight.size(); ++i) {
+        out[at + i] = static_cast<float>(x[at + i]) * scale * static_cast<float>(weight[i]);
+      }
+      continue;
+    }
+    const double scale = 1.0 / std::sqrt(mean + eps);
     for (size_t i = 0; i < weight.size(); ++i) out[at + i] = x[at + i] * scale * weight[i];
   }
 }
@@ -179,26 +203,49 @@ void delta_rule(const DeltaRuleArgs& args, const DeltaRow& in, MutRow s, MutRow 
   }
 }
 
+namespace {
+
+/// out[i] = sum over t of softmax(scores)[t] * v[t][from + i]. `scores` is overwritten.
+void weigh_values(MutRow scores, std::span<const double* const> v, size_t from, MutRow out) {
+  const double top = *std::max_element(scores.begin(), scores.end());
+  double total = 0;
+  for (double& s : scores) total += s = std::exp(s - top);
+  std::fill(out.begin(), out.end(), 0.0);
+  for (size_t t = 0; t < v.size(); ++t) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] += scores[t] * v[t][from + i];
+  }
+  for (double& o : out) o /= total;
+}
+
+void weigh_values_f32(MutRow scores, std::span<const double* const> v, size_t from, MutRow out) {
+  const auto top = static_cast<float>(*std::max_element(scores.begin(), scores.end()));
+  double total = 0;
+  for (double& s : scores) total += s = std::exp(static_cast<float>(s) - top);
+  const auto scale = static_cast<float>(1.0 / total);
+  for (size_t i = 0; i < out.size(); ++i) {
+    LaneSums<16> sum;
+    for (size_t t = 0; t < v.size(); ++t) {
+      sum.add(t, static_cast<float>(scores[t]) * scale, static_cast<float>(v[t][from + i]));
+    }
+    out[i] = sum.total();
+  }
+}
+
+}  // namespace
+
 void attend(const AttendArgs& args, Row q, std::span<const double* const> k, std::span<const double* const> v,
-            MutRow out) {
+            MutRow out, Precision precision) {
   const size_t dk = size_of(args.head_dim_k), dv = size_of(args.head_dim_v);
-  std::vector<double> p(k.size()), sum(dv);
+  std::vector<double> scores(k.size());
   for (size_t h = 0; h < size_of(args.heads); ++h) {
     const size_t kv = h / size_of(args.heads / args.kv_heads);
-    double top = -INFINITY, total = 0;
     for (size_t t = 0; t < k.size(); ++t) {
       double dot = 0;
       for (size_t i = 0; i < dk; ++i) dot += q[h * dk + i] * k[t][kv * dk + i];
-      p[t] = dot * args.scale;
-      top = std::max(top, p[t]);
+      scores[t] = dot * args.scale;
     }
-    std::fill(sum.begin(), sum.end(), 0.0);
-    for (size_t t = 0; t < k.size(); ++t) {
-      const double e = std::exp(p[t] - top);
-      total += e;
-      for (size_t i = 0; i < dv; ++i) sum[i] += e * v[t][kv * dv + i];
-    }
-    for (size_t i = 0; i < dv; ++i) out[h * dv + i] = sum[i] / total;
+    const auto weigh = precision == Precision::kF32 ? weigh_values_f32 : weigh_values;
+    weigh(scores, v, kv * dv, out.subspan(h * dv, dv));
   }
 }
 
@@ -216,7 +263,7 @@ double magnitude(Row x) {
 }
 
 RoundedRow round_row_f64(quant::Activation rule, Row x) {
-  RoundedRow r{.q = std::vector<int8_t>(x.size()), .values = std::vector<double>(x.size())};
+  RoundedRow r{.q = std::vector<int8_t>(x.size()), .values = std::vector<double>(x.size()), .scales = {}};
   if (rule == quant::Activation::kI8Row) {
     r.row_scale = 127.0 / std::max(1e-5, magnitude(x));
     for (size_t i = 0; i < x.size(); ++i) {
@@ -243,12 +290,13 @@ RoundedRow round_row_f32(quant::Activation rule, Row x) {
   const std::vector<float> f(x.begin(), x.end());
   const auto cols = static_cast<int64_t>(x.size());
   const int64_t group = quant::activation_group(rule, cols);
-  std::vector<float> scale(size_of((cols + group - 1) / group));
-  RoundedRow r{.q = std::vector<int8_t>(x.size()), .values = std::vector<double>(x.size())};
-  quant::quantize_row(rule, f, r.q.data(), scale.data());
-  r.row_scale = scale[0];
+  RoundedRow r{.q = std::vector<int8_t>(x.size()),
+               .values = std::vector<double>(x.size()),
+               .scales = std::vector<float>(size_of((cols + group - 1) / group))};
+  quant::quantize_row(rule, f, r.q.data(), r.scales.data());
+  r.row_scale = r.scales[0];
   for (size_t i = 0; i < x.size(); ++i) {
-    const double s = scale[i / size_of(group)];
+    const double s = r.scales[i / size_of(group)];
     r.values[i] = rule == quant::Activation::kI8Row ? r.q[i] / s : r.q[i] * s;
   }
   return r;
@@ -265,10 +313,24 @@ double dot(const float* w, const double* x, size_t n) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+/// One Q8_0 row times kI8x32 activations in f32: the integers of four columns are a lane's.
+float q8_0_dot(const quant::BlockQ8_0* blocks, const RoundedRow& x) {
+  LaneSums<8> sum;
+  for (size_t b = 0; b < x.scales.size(); ++b) {
+    const float scale = f16_to_f32(blocks[b].d) * x.scales[b];
+    for (size_t lane = 0; lane < 8; ++lane) {
+      int32_t integers = 0;
+      for (size_t i = 4 * lane; i < 4 * lane + 4; ++i) integers += blocks[b].qs[i] * x.q[32 * b + i];
+      sum.add(lane, scale, static_cast<float>(integers));
+    }
+  }
+  return sum.total();
+}
+
 }  // namespace
 
 RoundedRow round_row(quant::Activation rule, Precision precision, Row x) {
-  if (rule == quant::Activation::kF32) return {.q = {}, .values = std::vector<double>(x.begin(), x.end())};
+  if (rule == quant::Activation::kF32) return {.q = {}, .values = {x.begin(), x.end()}, .scales = {}};
   return precision == Precision::kF32 ? round_row_f32(rule, x) : round_row_f64(rule, x);
 }
 
@@ -277,9 +339,17 @@ void matmul(const RefWeight& w, int64_t first_row, std::span<const RoundedRow> x
   // BitNet's definition divides and multiplies in f32, in this order, after an exact integer sum (docs/formats.md).
   const bool bitnet_f32 =
       w.format->type == TensorType::I2_S && w.rule == quant::Activation::kI8Row && precision == Precision::kF32;
+  const bool q8_0_f32 =
+      w.format->type == TensorType::Q8_0 && w.rule == quant::Activation::kI8x32 && precision == Precision::kF32;
   std::vector<float> row(size_of(w.cols));
   for (size_t i = 0; i < y[0].size(); ++i) {
     const std::byte* blocks = w.bytes.data() + (size_of(first_row) + i) * w.row_bytes;
+    if (q8_0_f32) {
+      for (size_t r = 0; r < x.size(); ++r) {
+        y[r][i] = q8_0_dot(reinterpret_cast<const quant::BlockQ8_0*>(blocks), x[r]);
+      }
+      continue;
+    }
     w.format->decode(blocks, row.data(), w.cols, bitnet_f32 ? 1.0f : w.tensor_scale);
     for (size_t r = 0; r < x.size(); ++r) {
       if (bitnet_f32) {

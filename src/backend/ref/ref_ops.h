@@ -11,7 +11,8 @@
 
 namespace tern::ref {
 
-// Values live in double; in Precision::kF32 the executor rounds each op's result to f32.
+// Values live in double; in Precision::kF32 the executor rounds each op's result to f32, and norms, softmax and
+// products of Q8_0 add up and round inside as llama.cpp does on x86: docs/decisions/0001-ref-precision.md.
 using Row = std::span<const double>;
 using MutRow = std::span<double>;
 
@@ -28,7 +29,7 @@ struct RefWeight {
   std::vector<double> decode_all() const;
 };
 
-void rms_norm(Row x, Row weight, float eps, MutRow out);
+void rms_norm(Row x, Row weight, float eps, MutRow out, Precision precision);
 void l2_norm(Row x, int64_t group, float eps, MutRow out);
 void glu(Gate gate, Row a, Row b, MutRow out);
 void rope(const RopeTable& table, int64_t head_dim, int32_t position, MutRow x);
@@ -45,7 +46,7 @@ struct DeltaRow {
 void delta_rule(const DeltaRuleArgs& args, const DeltaRow& in, MutRow s, MutRow out);
 /// Attention of one query row over `tokens` cached rows: k [tokens][kv_heads*dk], v [tokens][kv_heads*dv].
 void attend(const AttendArgs& args, Row q, std::span<const double* const> k, std::span<const double* const> v,
-            MutRow out);
+            MutRow out, Precision precision);
 
 /// x rounded by `rule`: in kF32 exactly as quant::quantize_row rounds the f32 row, in kF64 with the same rule in
 /// double.
@@ -53,6 +54,7 @@ struct RoundedRow {
   std::vector<int8_t> q;
   double row_scale = 1;        // kI8Row: the multiplier s
   std::vector<double> values;  // what the row means after rounding
+  std::vector<float> scales;   // of the groups, kF32 only
 };
 RoundedRow round_row(quant::Activation rule, Precision precision, Row x);
 /// y[r][i] = (row first_row + i of w) . x[r] for every i < rows.
