@@ -21,7 +21,7 @@ constexpr int32_t kDepth = 4096;
 const Ops& best_ops() {
   const Isa isa = select_isa();
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512Vnni) return kOpsAvx512;
+  if (isa == Isa::kAvx512Vnni || isa == Isa::kAvx512Amx) return kOpsAvx512;
   if (isa == Isa::kAvx2 || isa == Isa::kAvxVnni) return kOpsAvx2;
 #endif
   return kOpsScalar;

@@ -22,7 +22,7 @@ std::vector<CpuOptions> machines() {
   const char* only = std::getenv("TERN_BEST_ISA");  // what neon/run.sh is there for: emulation is slow
   std::vector<CpuOptions> all;
   for (const cpu::Isa isa : {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvxVnni, cpu::Isa::kAvx512Vnni,
-                             cpu::Isa::kNeonDot, cpu::Isa::kNeonI8mm}) {
+                             cpu::Isa::kAvx512Amx, cpu::Isa::kNeonDot, cpu::Isa::kNeonI8mm}) {
     if (!cpu::isa_available(isa)) continue;
     const std::string name(cpu::isa_name(isa));
     if (only != nullptr && name != only) continue;
@@ -45,7 +45,7 @@ void expect_as_ref(const OpCase& c, const Steps& steps, KvType kv = KvType::kF32
     const auto backend = make_cpu_backend(options);
     backend->load(p.plan, file, {.activations = c.activations});
     const auto got = run_steps(*backend, p.plan, steps, kv);
-    const double tolerance = bytes > 0 && options.isa == "avx512vnni" ? bytes : c.tolerance;
+    const double tolerance = bytes > 0 && options.isa.starts_with("avx512") ? bytes : c.tolerance;
     for (size_t i = 0; i < wanted.size(); ++i) {
       EXPECT_LE(distance(got[i], wanted[i]), tolerance)
           << c.name << ", " << options.isa << ", " << options.threads << " threads" << (options.eager ? ", eager" : "")

@@ -28,7 +28,7 @@ using test::random_tensor;
 
 /// The tiers of this architecture; those of aarch64 run under qemu (neon/run.sh).
 #if defined(__x86_64__)
-constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
+constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kAvx512Amx};
 #else
 constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kNeonDot, Isa::kNeonI8mm};
 #endif
@@ -191,7 +191,7 @@ bool shape_fits(TensorType type, int64_t cols) {
 void check_kernel_on(const Kernel& kernel, const Problem& p) {
   if (!kernel.supports(p.rows, p.cols)) return;
   if (kernel.holds != nullptr && !kernel.holds(p.tensor.data(), p.rows, p.cols)) return;
-  for (const int64_t acts : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{8}, int64_t{33}, kManyActs}) {
+  for (const int64_t acts : std::initializer_list<int64_t>{1, 2, 3, 7, 8, 16, 17, 33, kManyActs}) {
     if (acts <= p.acts) check_product(kernel, p, acts, 0);
   }
   if (kernel.row_unit < p.rows) check_product(kernel, p, std::min<int64_t>(5, p.acts), kernel.row_unit);
@@ -289,6 +289,45 @@ TEST_P(MatrixKernels, RoundActivationsToTheExactIntegers) {
   EXPECT_EQ(seen.size(), 4u);
 }
 
+std::vector<float> product(const Kernel& kernel, const Problem& p, int64_t acts) {
+  Aligned packed(kernel.packed_bytes(p.rows, p.cols));
+  kernel.pack(p.tensor.data(), p.rows, p.cols, packed.data(), 0, p.rows);
+  const Matrix w{
+      .kernel = &kernel, .rows = p.rows, .cols = p.cols, .data = packed.data(), .tensor_scale = p.tensor_scale};
+  const size_t row_bytes = kernel.act_layout(p.cols).row_bytes;
+  Aligned act(row_bytes * static_cast<size_t>(acts));
+  for (int64_t a = 0; a < acts; ++a)
+    kernel.quantize(p.x.data() + a * p.cols, p.cols, act.data() + static_cast<size_t>(a) * row_bytes);
+  std::vector<float> out(static_cast<size_t>(acts * p.rows));
+  kernel.matmul({.w = &w,
+                 .act = act.data(),
+                 .act_rows = acts,
+                 .out = out.data(),
+                 .out_stride = p.rows,
+                 .row_begin = 0,
+                 .row_end = p.rows});
+  return out;
+}
+
+// The integers are exact and scaled in the same order, so a machine with tiles gives the answers of one without.
+TEST(AmxKernels, GiveTheBitsOfTheKernelsWithoutTiles) {
+  if (!isa_available(Isa::kAvx512Amx)) GTEST_SKIP() << "this machine does not run " << isa_name(Isa::kAvx512Amx);
+  const auto tiled = kernels(Isa::kAvx512Amx), plain = kernels(Isa::kAvx512Vnni);
+  ASSERT_EQ(tiled.size(), plain.size());
+  int compared = 0;
+  for (size_t i = 0; i < tiled.size(); ++i) {
+    if (tiled[i].matmul == plain[i].matmul || tiled[i].pack == nullptr || tiled[i].act_layout(256).generic) continue;
+    const Problem p =
+        make_problem(tiled[i].type, tiled[i].rule, {.rows = 37, .cols = 1536, .acts = 33}, Codes::kTernaryOnly);
+    for (const int64_t acts : {5, 16, 17, 33}) {
+      const std::vector<float> a = product(tiled[i], p, acts), b = product(plain[i], p, acts);
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << tiled[i].name << ", " << acts;
+    }
+    ++compared;
+  }
+  EXPECT_GT(compared, 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiers, MatrixKernels, ::testing::ValuesIn(kAllIsas),
                          [](const auto& tier) { return std::string(isa_name(tier.param)); });
 
@@ -306,7 +345,9 @@ TEST(CpuIsa, TheBestTierThatTheCpuReportsIsChosen) {
   ASSERT_FALSE(flags.empty());
   const bool avx2 = all({"avx2", "fma", "f16c"});
   const bool avx512 = all({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512vbmi"});
-  const Isa best = avx2 && avx512              ? Isa::kAvx512Vnni
+  const bool amx = all({"amx_tile", "amx_int8"}) && isa_available(Isa::kAvx512Amx);  // Linux may refuse a process
+  const Isa best = avx2 && avx512 && amx       ? Isa::kAvx512Amx
+                   : avx2 && avx512            ? Isa::kAvx512Vnni
                    : avx2 && all({"avx_vnni"}) ? Isa::kAvxVnni
                    : avx2                      ? Isa::kAvx2
                                                : Isa::kScalar;

@@ -13,7 +13,8 @@ namespace {
 using namespace cpu;
 
 Isa isa_by_name(const std::string& name) {
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kNeonDot, Isa::kNeonI8mm}) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kAvx512Amx, Isa::kNeonDot,
+                        Isa::kNeonI8mm}) {
     if (isa_name(isa) != name) continue;
     if (!isa_available(isa)) {
       fail(ErrorCode::kInvalidArgument, "this machine cannot run '{}'; its best is '{}'", name, isa_name(detect_isa()));
@@ -31,6 +32,7 @@ const Ops& ops_of(Isa isa) {
     case Isa::kAvxVnni:
       return kOpsAvx2;
     case Isa::kAvx512Vnni:
+    case Isa::kAvx512Amx:
       return kOpsAvx512;
 #elif defined(__aarch64__)
     case Isa::kNeonDot:

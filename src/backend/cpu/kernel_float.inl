@@ -49,14 +49,25 @@ template <typename Rows>
   }
 }
 
+/// to[r] += the sum of v[r].
+template <typename S, int R>
+void add_sums(const typename S::Float (&v)[R], float* to) {
+  if constexpr (requires { S::add_sums(v, to); }) {
+    S::add_sums(v, to);
+  } else {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) to[r] += S::sum(v[r]);
+  }
+}
+
 /// sums[a * kFloatRows + r] += the product of row r and activation a over the block.
 template <typename Rows, int R, int A>
 void float_tile(const FloatBlock& b, float* sums) {
-  Simd::Float acc[R][A];  // every loop over it is unrolled: an array that is indexed lives in memory
+  Simd::Float acc[A][R];  // every loop over it is unrolled: an array that is indexed lives in memory
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
+  for (int a = 0; a < A; ++a) {
 #pragma GCC unroll 8
-    for (int a = 0; a < A; ++a) acc[r][a] = Simd::zero_f();
+    for (int r = 0; r < R; ++r) acc[a][r] = Simd::zero_f();
   }
   constexpr int64_t kStep = Simd::kLanes;
   int64_t k = 0;
@@ -72,14 +83,11 @@ void float_tile(const FloatBlock& b, float* sums) {
     for (int a = 0; a < A; ++a) {
       const Simd::Float x = Simd::load_f(reinterpret_cast<const float*>(b.act + a * b.act_stride) + k);
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) acc[r][a] = Simd::fma(w[r], x, acc[r][a]);
+      for (int r = 0; r < R; ++r) acc[a][r] = Simd::fma(w[r], x, acc[a][r]);
     }
   }
 #pragma GCC unroll 8
-  for (int a = 0; a < A; ++a) {
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) sums[a * Simd::kFloatRows + r] += Simd::sum(acc[r][a]);
-  }
+  for (int a = 0; a < A; ++a) add_sums<Simd>(acc[a], sums + a * Simd::kFloatRows);
   if (k < b.cols) float_tail<Rows>(b, k, R, A, sums);
 }
 

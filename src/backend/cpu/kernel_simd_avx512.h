@@ -1,5 +1,5 @@
-// The vector operations of the AVX-512 VNNI + VBMI tier, under the names the kernel bodies use (kernel_simd_scalar.h
-// says what each means). Included by kernels_avx512vnni.cpp only.
+// The vector operations of the tiers with AVX-512 VNNI + VBMI, under the names the kernel bodies use
+// (kernel_simd_scalar.h says what each means).
 #pragma once
 // GCC 12 reports its own _mm512_undefined_ps() inside the reductions and conversions of <immintrin.h>.
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -96,6 +96,16 @@ struct Simd {
   static Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
   static Float magnitude(Float a) { return _mm512_abs_ps(a); }
   static float sum(Float a) { return _mm512_reduce_add_ps(a); }
+  /// to[i] += sum(v[i]), to the bit, in half of the instructions.
+  static void add_sums(const Float (&v)[4], float* to) {
+    const Float ab = add(_mm512_shuffle_f32x4(v[0], v[1], 0x44), _mm512_shuffle_f32x4(v[0], v[1], 0xee));
+    const Float cd = add(_mm512_shuffle_f32x4(v[2], v[3], 0x44), _mm512_shuffle_f32x4(v[2], v[3], 0xee));
+    Float x = add(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    x = add(x, _mm512_permute_ps(x, 0x4e));
+    x = add(x, _mm512_permute_ps(x, 0xb1));
+    const __m128 sums = _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, x));
+    _mm_storeu_ps(to, _mm_add_ps(_mm_loadu_ps(to), sums));
+  }
   static float largest(Float a) { return _mm512_reduce_max_ps(a); }
 
   /// 16 values x * multiplier, to nearest even, to q; returns their sum.

@@ -2,6 +2,9 @@
 #pragma once
 #include "backend/cpu/kernel_float.inl"
 #include "backend/cpu/kernel_tile.inl"
+#ifdef TERN_AMX
+#include "backend/cpu/kernel_amx.inl"
+#endif
 
 namespace tern::cpu {
 namespace {
@@ -43,7 +46,11 @@ constexpr Kernel int_kernel(const char* name, TensorType type) {
           .pack = pack<P>,
           .act_layout = int_layout<P::kRule>,
           .quantize = quantize_int<P::kRule>,
+#ifdef TERN_AMX
+          .matmul = matmul_amx<P>};
+#else
           .matmul = matmul_int<P>};
+#endif
 }
 #ifdef TERN_BASE3
 /// Ternary weights in base 3: the fewest bytes, for weights without the code of +2.

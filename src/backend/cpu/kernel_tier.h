@@ -13,7 +13,7 @@ struct Tier {
   void (*matmul_decoded)(const MatmulArgs& args) noexcept;
 };
 
-extern const Tier kScalarTier, kAvx2Tier, kAvxVnniTier, kAvx512VnniTier, kNeonDotTier, kNeonI8mmTier;
+extern const Tier kScalarTier, kAvx2Tier, kAvxVnniTier, kAvx512VnniTier, kAvx512AmxTier, kNeonDotTier, kNeonI8mmTier;
 
 /// Activations as f32 rows: [cols] floats, zeros up to a multiple of 16.
 ActLayout float_layout(quant::Activation rule, int64_t cols) noexcept;

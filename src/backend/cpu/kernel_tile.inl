@@ -32,7 +32,8 @@ void zip_steps(std::byte* steps, int count) {
   }
 }
 
-template <typename P>
+/// kUnbiased: to signed bytes.
+template <typename P, bool kUnbiased = false>
 void unpack(const std::byte* codes, const std::byte* scales, int64_t units, Unpacked<typename P::Tile>& to) {
   using Codes = typename P::Codes;
   using Scales = typename P::Scales;
@@ -44,7 +45,10 @@ void unpack(const std::byte* codes, const std::byte* scales, int64_t units, Unpa
       Codes::template quantum<quantum.value>(codes, w);
       unroll<Codes::kSteps>([&](auto d) TERN_INLINE {
         constexpr int kStep = decltype(quantum)::value * Codes::kSteps + decltype(d)::value;
-        if constexpr (kStep < P::kUnit / 4) Simd::store(out + kStep * kVector, w[d.value]);
+        if constexpr (kStep < P::kUnit / 4) {
+          if constexpr (kUnbiased && P::kBias != 0) w[d.value] = Simd::sub8(w[d.value], Simd::splat8(P::kBias));
+          Simd::store(out + kStep * kVector, w[d.value]);
+        }
       });
     });
     for (int s = 0; s < P::kSegments; ++s, ++segment) {

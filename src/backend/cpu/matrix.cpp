@@ -9,6 +9,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -35,6 +39,7 @@ constexpr IsaRow kIsas[] = {
     {Isa::kAvx2, "avx2", &kAvx2Tier, "decode_avx2"},
     {Isa::kAvxVnni, "avxvnni", &kAvxVnniTier, "decode_avxvnni"},
     {Isa::kAvx512Vnni, "avx512vnni", &kAvx512VnniTier, "decode_avx512vnni"},
+    {Isa::kAvx512Amx, "avx512amx", &kAvx512AmxTier, "decode_avx512amx"},
     {Isa::kNeonDot, "neondot", nullptr, nullptr},
     {Isa::kNeonI8mm, "neoni8mm", nullptr, nullptr},
 };
@@ -54,6 +59,17 @@ uint64_t saved_state() noexcept {
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (static_cast<uint64_t>(high) << 32) | low;
 }
+/// Linux saves the tile registers of processes that asked for it, all threads of them.
+bool tiles_granted() noexcept {
+#if defined(__linux__)
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool granted = ::syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  constexpr uint64_t kTileState = 3u << 17;
+  return granted && (saved_state() & kTileState) == kTileState;
+#else
+  return false;
+#endif
+}
 bool machine_runs(Isa isa) noexcept {
   if (isa == Isa::kScalar) return true;
   if (isa == Isa::kNeonDot || isa == Isa::kNeonI8mm) return false;
@@ -65,7 +81,10 @@ bool machine_runs(Isa isa) noexcept {
   if (isa == Isa::kAvxVnni) return extended.a >= 1 && (cpuid(7, 1).a & kAvxVnniBit);
   constexpr unsigned kB = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL,
                      kC = bit_AVX512VNNI | bit_AVX512VBMI;
-  return (saved_state() & 0xe6) == 0xe6 && (extended.b & kB) == kB && (extended.c & kC) == kC;
+  const bool avx512 = (saved_state() & 0xe6) == 0xe6 && (extended.b & kB) == kB && (extended.c & kC) == kC;
+  if (isa == Isa::kAvx512Vnni || !avx512) return avx512;
+  constexpr unsigned kTiles = 1u << 24 | 1u << 25;  // AMX-TILE, AMX-INT8
+  return (extended.d & kTiles) == kTiles && tiles_granted();
 }
 #else
 #if defined(__aarch64__)
@@ -78,6 +97,7 @@ constexpr IsaRow kIsas[] = {
     {Isa::kAvx2, "avx2", nullptr, nullptr},
     {Isa::kAvxVnni, "avxvnni", nullptr, nullptr},
     {Isa::kAvx512Vnni, "avx512vnni", nullptr, nullptr},
+    {Isa::kAvx512Amx, "avx512amx", nullptr, nullptr},
     {Isa::kNeonDot, "neondot", kDotTier, "decode_neondot"},
     {Isa::kNeonI8mm, "neoni8mm", kI8mmTier, "decode_neoni8mm"},
 };

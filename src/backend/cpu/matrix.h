@@ -14,9 +14,10 @@
 namespace tern::cpu {
 
 /// Instruction-set tiers, worst first within an architecture.
-enum class Isa : uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512Vnni, kNeonDot, kNeonI8mm };
-std::string_view isa_name(Isa isa) noexcept;  // "scalar", "avx2", "avxvnni", "avx512vnni", "neondot", "neoni8mm"
+enum class Isa : uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512Vnni, kAvx512Amx, kNeonDot, kNeonI8mm };
+std::string_view isa_name(Isa isa) noexcept;  // "scalar", "avx2", "avxvnni", "avx512vnni", "avx512amx" ...
 /// True when this machine (cpuid and the OS's saved state) runs `isa`. kAvx512Vnni also asks for VBMI: Ice Lake, Zen 4.
+/// kAvx512Amx asks for int8 tiles as well, and Linux once for the process's permission to use them: Sapphire Rapids.
 bool isa_available(Isa isa) noexcept;
 /// The best tier that this machine runs.
 Isa detect_isa() noexcept;
