@@ -147,7 +147,7 @@ struct AmxBlock {
 };
 
 /// Columns from `column` on of kPanels panels from `row` on; a panel past the end of the range is a copy of the first.
-template <typename P, int kPanels>
+template <typename P, bool kUnbiased, int kPanels>
 TERN_INLINE inline void unpack_panels(const MatmulArgs& a, int64_t row, int64_t column, int64_t cols,
                                       Unpacked<typename P::Tile> (&to)[kPanels]) {
   const Matrix& w = *a.w;
@@ -155,8 +155,8 @@ TERN_INLINE inline void unpack_panels(const MatmulArgs& a, int64_t row, int64_t 
   const int64_t panels = parts(a.row_end - row, kLanes), unit = column / P::kUnit;
   for (int p = 0; p < kPanels; ++p) {
     const std::byte* panel = w.data + (row / kLanes + (p < panels ? p : 0)) * panel_bytes;
-    unpack<P, true>(panel + unit * P::kCodesStride, panel + scales_offset + unit * P::kScalesStride, cols / P::kUnit,
-                    to[p]);
+    unpack<P, kUnbiased>(panel + unit * P::kCodesStride, panel + scales_offset + unit * P::kScalesStride,
+                         cols / P::kUnit, to[p]);
   }
 }
 
@@ -182,7 +182,7 @@ void amx_panels(const MatmulArgs& a, const ActOffsets& at, int64_t row, int64_t 
       P::Tile::kSegment >= 128 && !kFew;  // short segments: one tile's scaled sums fill the registers
   for (int64_t column = 0; column < w.cols; column += kPanelColumns) {
     const int64_t cols = w.cols - column < kPanelColumns ? w.cols - column : kPanelColumns;
-    unpack_panels<P>(a, row, column, cols, unpacked);
+    unpack_panels<P, true>(a, row, column, cols, unpacked);
     int64_t tile = 0;
     if constexpr (kWide) {
       for (; tile + 1 < tiles; tile += 2) {
@@ -212,6 +212,37 @@ void amx_panels(const MatmulArgs& a, const ActOffsets& at, int64_t row, int64_t 
   }
 }
 
+/// kTilePanels panels from `row` on for at most 16 activation rows whose sums stay in their tiles along all columns.
+/// Codes keep their bias, which the sum of a row's activations corrects in the end.
+template <typename P>
+void amx_whole_rows(const MatmulArgs& a, const ActOffsets& at, int64_t row, const int32_t* act_sums) {
+  constexpr int kPanels = Simd::kTilePanels;
+  constexpr int64_t kBlock = P::kUnit < 256 ? 256 : P::kUnit;  // unpacking overlaps with the tiles of the block before
+  unroll<kPanels>([](auto p) TERN_INLINE { AmxTiles::zero<AmxTiles::kSums + p.value>(); });
+  Unpacked<typename P::Tile> unpacked[kPanels];
+  for (int64_t column = 0; column < a.w->cols; column += kBlock) {
+    const int64_t cols = a.w->cols - column < kBlock ? a.w->cols - column : kBlock;
+    unpack_panels<P, false>(a, row, column, cols, unpacked);
+    for (int64_t k = 0; k < cols; k += AmxBlock<P, true, 1, 1>::kColumns) {
+      AmxTiles::load<AmxTiles::kActs>(a.act + column + k, at.row_bytes);
+      unroll<kPanels>([&](auto p) TERN_INLINE {
+        AmxTiles::load<AmxTiles::kCodes + p.value>(unpacked[p.value].codes + k / 4 * kVector, kVector);
+        AmxTiles::dot_unsigned<AmxTiles::kSums + p.value, AmxTiles::kActs, AmxTiles::kCodes + p.value>();
+      });
+    }
+  }
+  alignas(64) int32_t sums[kPanels][kTileRows * kLanes];
+  unroll<kPanels>([&](auto p) TERN_INLINE { AmxTiles::store<AmxTiles::kSums + p.value>(sums[p.value], kVector); });
+  for (int64_t n = 0; n < a.act_rows; ++n) {
+    const auto* scales = reinterpret_cast<const float*>(a.act + n * at.row_bytes + at.scales);
+    for (int64_t p = 0, to = row; p < kPanels && to < a.row_end; ++p, to += kLanes) {
+      const Int sum = Simd::load(reinterpret_cast<const std::byte*>(sums[p] + n * kLanes));
+      store_rows(a.out + n * a.out_stride + to, a.row_end - to,
+                 finished<P>(corrected<P::kBias != 0>(sum, act_sums + n, P::kBiasShift), *a.w, scales));
+    }
+  }
+}
+
 template <typename P>
 void matmul_amx(const MatmulArgs& a) noexcept {
   using T = typename P::Tile;
@@ -222,6 +253,15 @@ void matmul_amx(const MatmulArgs& a) noexcept {
     const ActOffsets at(P::kRule, a.w->cols);
     const AmxTiles shape(a.act_rows < kTileRows ? a.act_rows : kTileRows, AmxBlock<P, false, 1, 1>::kColumns);
     constexpr int64_t kStep = Simd::kTilePanels * kLanes;
+    if (P::kWhole && a.act_rows <= kTileRows) {
+      int32_t act_sums[kTileRows] = {};
+      for (int64_t n = 0; n < a.act_rows; ++n) {
+        const auto* sums = reinterpret_cast<const int32_t*>(a.act + n * at.row_bytes + at.sums[0]);
+        for (int64_t i = 0; i < a.w->cols / kSmallestSum; ++i) act_sums[n] += sums[i];
+      }
+      for (int64_t row = a.row_begin; row < a.row_end; row += kStep) amx_whole_rows<P>(a, at, row, act_sums);
+      return;
+    }
     if (a.act_rows <= kTileRows) {
       for (int64_t row = a.row_begin; row < a.row_end; row += kStep) amx_panels<P, true>(a, at, row, 0, a.act_rows);
       return;
