@@ -18,17 +18,8 @@ namespace {
 
 constexpr int32_t kDepth = 4096;
 
-const Ops& best_ops() {
-  const Isa isa = select_isa();
-#if defined(__x86_64__)
-  if (isa == Isa::kAvx512Vnni || isa == Isa::kAvx512Amx) return kOpsAvx512;
-  if (isa == Isa::kAvx2 || isa == Isa::kAvxVnni) return kOpsAvx2;
-#endif
-  return kOpsScalar;
-}
-
 const Ops& ops() {
-  static const Ops& best = best_ops();  // asking a virtual machine's CPU what it is takes microseconds
+  static const Ops& best = ops_of(select_isa());  // asking a virtual machine's CPU what it is takes microseconds
   return best;
 }
 

@@ -136,30 +136,38 @@ void expect_bits_of_one_row(MatmulArgs args, int64_t acts, int64_t rows, size_t 
   }
 }
 
+/// A problem packed and rounded for a kernel, in two parts where split > 0.
+struct Operands {
+  Operands(const Kernel& kernel, const Problem& p, int64_t acts, int64_t split = 0)
+      : packed(kernel.packed_bytes(p.rows, p.cols)),
+        act_bytes(kernel.act_layout(p.cols).row_bytes),
+        act(act_bytes * static_cast<size_t>(acts)),
+        w{.kernel = &kernel, .rows = p.rows, .cols = p.cols, .data = p.tensor.data(), .tensor_scale = p.tensor_scale} {
+    if (kernel.pack != nullptr) {
+      if (split > 0) kernel.pack(p.tensor.data(), p.rows, p.cols, packed.data(), 0, split);
+      kernel.pack(p.tensor.data(), p.rows, p.cols, packed.data(), split, p.rows);
+      w.data = packed.data();
+    }
+    for (int64_t a = 0; a < acts; ++a)
+      kernel.quantize(p.x.data() + a * p.cols, p.cols, act.data() + static_cast<size_t>(a) * act_bytes);
+  }
+  Aligned packed;
+  size_t act_bytes;  // of a row
+  Aligned act;
+  Matrix w;
+};
+
 /// Rows [0, split) and [split, rows) by separate calls, as two threads do it; split = 0: one call.
 void check_product(const Kernel& kernel, const Problem& p, int64_t acts, int64_t split) {
   SCOPED_TRACE(std::string(kernel.name) + " " + std::string(type_info(p.type).name) + " rule " +
                std::to_string(static_cast<int>(p.rule)) + " [" + std::to_string(p.rows) + " x " +
                std::to_string(p.cols) + "] acts " + std::to_string(acts) + " split " + std::to_string(split));
-  Aligned packed(kernel.packed_bytes(p.rows, p.cols));
-  if (kernel.pack != nullptr) {
-    if (split > 0) kernel.pack(p.tensor.data(), p.rows, p.cols, packed.data(), 0, split);
-    kernel.pack(p.tensor.data(), p.rows, p.cols, packed.data(), split, p.rows);
-  }
-  const Matrix w{.kernel = &kernel,
-                 .rows = p.rows,
-                 .cols = p.cols,
-                 .data = kernel.pack != nullptr ? packed.data() : p.tensor.data(),
-                 .tensor_scale = p.tensor_scale};
-  const size_t row_bytes = kernel.act_layout(p.cols).row_bytes;
-  Aligned act(row_bytes * static_cast<size_t>(acts));
-  for (int64_t a = 0; a < acts; ++a)
-    kernel.quantize(p.x.data() + a * p.cols, p.cols, act.data() + static_cast<size_t>(a) * row_bytes);
+  Operands in(kernel, p, acts, split);
   constexpr float kUntouched = 12345.0f;
   const int64_t stride = p.rows + 3;
   std::vector<float> out(static_cast<size_t>(acts * stride), kUntouched);
-  MatmulArgs args{.w = &w,
-                  .act = act.data(),
+  MatmulArgs args{.w = &in.w,
+                  .act = in.act.data(),
                   .act_rows = acts,
                   .out = out.data(),
                   .out_stride = stride,
@@ -181,7 +189,7 @@ void check_product(const Kernel& kernel, const Problem& p, int64_t acts, int64_t
     }
   }
   constexpr int64_t kFewActs = 8;
-  if (acts <= kFewActs) expect_bits_of_one_row(args, acts, p.rows, row_bytes);
+  if (acts <= kFewActs) expect_bits_of_one_row(args, acts, p.rows, in.act_bytes);
 }
 
 bool shape_fits(TensorType type, int64_t cols) {
@@ -290,17 +298,10 @@ TEST_P(MatrixKernels, RoundActivationsToTheExactIntegers) {
 }
 
 std::vector<float> product(const Kernel& kernel, const Problem& p, int64_t acts) {
-  Aligned packed(kernel.packed_bytes(p.rows, p.cols));
-  kernel.pack(p.tensor.data(), p.rows, p.cols, packed.data(), 0, p.rows);
-  const Matrix w{
-      .kernel = &kernel, .rows = p.rows, .cols = p.cols, .data = packed.data(), .tensor_scale = p.tensor_scale};
-  const size_t row_bytes = kernel.act_layout(p.cols).row_bytes;
-  Aligned act(row_bytes * static_cast<size_t>(acts));
-  for (int64_t a = 0; a < acts; ++a)
-    kernel.quantize(p.x.data() + a * p.cols, p.cols, act.data() + static_cast<size_t>(a) * row_bytes);
+  Operands in(kernel, p, acts);
   std::vector<float> out(static_cast<size_t>(acts * p.rows));
-  kernel.matmul({.w = &w,
-                 .act = act.data(),
+  kernel.matmul({.w = &in.w,
+                 .act = in.act.data(),
                  .act_rows = acts,
                  .out = out.data(),
                  .out_stride = p.rows,
@@ -316,7 +317,8 @@ TEST(AmxKernels, GiveTheBitsOfTheKernelsWithoutTiles) {
   ASSERT_EQ(tiled.size(), plain.size());
   int compared = 0;
   for (size_t i = 0; i < tiled.size(); ++i) {
-    if (tiled[i].matmul == plain[i].matmul || tiled[i].pack == nullptr || tiled[i].act_layout(256).generic) continue;
+    ASSERT_TRUE(tiled[i].type == plain[i].type && tiled[i].rule == plain[i].rule) << tiled[i].name;
+    if (tiled[i].pack == nullptr || tiled[i].act_layout(256).generic) continue;
     const Problem p =
         make_problem(tiled[i].type, tiled[i].rule, {.rows = 37, .cols = 1536, .acts = 33}, Codes::kTernaryOnly);
     for (const int64_t acts : {5, 16, 17, 33}) {

@@ -129,8 +129,10 @@ TEST_P(SplitModel, StaysNearRefWithHalfOfItOnTheCpu) {
   Distance d;
   d.add(answers(whole, KvType::kF32, 5), answers(on(split(cpu, ref, middle)), KvType::kF32, 5), whole.plan.n_vocab);
   d.print(GetParam());
-  // As cpu_test says of the whole: an integer may fall the other way, and that may choose another expert for a row.
-  EXPECT_LE(d.median_kl(), 1e-3);
+  // As cpu_test says of the whole: an integer may fall the other way, and with experts that may choose others for a
+  // row.
+  const bool experts = std::string_view(GetParam()).find("moe") != std::string_view::npos;
+  EXPECT_LE(experts ? d.median_kl() : d.mean_kl(), 1e-3);
   EXPECT_LE(d.mean_kl(), 2e-3);
 }
 

@@ -43,8 +43,9 @@ TEST(CpuGolden, MixtureOfExpertsStaysClose) {
   const auto m = test::load(*path, make_cpu_backend());
   const Score s = score(*reference, *m, "ternlet-moe-29m-Q8_0.json", KvType::kF32);
   EXPECT_LE(s.differences.mean_kl(), 5e-4);
-  // The golden is one build of llama.cpp, and ref, which adds up in its order, makes its choices (RefGolden). llama.cpp's
-  // own SSE4.2 build chooses otherwise at 3 of the 157 positions and in one greedy continuation, its AVX2 build at 2.
+  // The golden is one build of llama.cpp, and ref, which adds up in its order, makes its choices (RefGolden).
+  // llama.cpp's own SSE4.2 build chooses otherwise at 3 of the 157 positions and in one greedy continuation, its AVX2
+  // build at 2.
   EXPECT_LE(s.other_choices, 3);
   EXPECT_LE(other_continuations(*m, "ternlet-moe-29m-Q8_0.json"), 1);
 }

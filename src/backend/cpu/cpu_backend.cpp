@@ -12,38 +12,6 @@ namespace {
 
 using namespace cpu;
 
-Isa isa_by_name(const std::string& name) {
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kAvx512Amx, Isa::kNeonDot,
-                        Isa::kNeonI8mm}) {
-    if (isa_name(isa) != name) continue;
-    if (!isa_available(isa)) {
-      fail(ErrorCode::kInvalidArgument, "this machine cannot run '{}'; its best is '{}'", name, isa_name(detect_isa()));
-    }
-    return isa;
-  }
-  fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}'; this machine's best is '{}'", name,
-       isa_name(detect_isa()));
-}
-
-const Ops& ops_of(Isa isa) {
-  switch (isa) {
-#if defined(__x86_64__)
-    case Isa::kAvx2:
-    case Isa::kAvxVnni:
-      return kOpsAvx2;
-    case Isa::kAvx512Vnni:
-    case Isa::kAvx512Amx:
-      return kOpsAvx512;
-#elif defined(__aarch64__)
-    case Isa::kNeonDot:
-    case Isa::kNeonI8mm:
-      return kOpsNeon;
-#endif
-    default:
-      return kOpsScalar;
-  }
-}
-
 std::string cpu_model() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -56,7 +24,7 @@ std::string cpu_model() {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options)
-      : options_(options), isa_(options.isa.empty() ? select_isa() : isa_by_name(options.isa)) {
+      : options_(options), isa_(options.isa.empty() ? select_isa() : isa_by_name(options.isa, "isa")) {
     machine_.ops = &ops_of(isa_);
     machine_.pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : default_threads());
   }

@@ -1,5 +1,6 @@
 // Integer products of several activation rows by AMX. Sixteen steps of a panel are one operand as they are unpacked:
-// 64 columns of 16 weight rows. The codes lose their bias there, so that the sums of a segment need no correction.
+// 64 columns of 16 weight rows. The codes lose their bias there, so that the sums of a segment need no correction;
+// where a row has one sum they keep it, and that is corrected.
 //
 // The sums are the integers of the other tiers; what follows in f32 is done in the order of kernel_int.inl (a few rows:
 // a row gets the bits it gets alone) or of kernel_tile.inl (more).
@@ -22,15 +23,14 @@ constexpr bool kInTiles = T::kSegment >= 32 || !T::kOffset;
 /// Up to 16 activation rows, the same kPanelColumns columns of each.
 struct AmxRows {
   const std::byte* act;  // the first row, from its first column on
-  Float* total;          // [row] of the panel, running over the blocks; rows total_stride apart
+  Float* total;          // [row] of the panel, running over the blocks; rows kTilePanels apart
 };
 
 /// kPanels unpacked panels times kTiles tiles of activation rows over one block of columns.
 template <typename P, bool kFew, int kPanels, int kTiles>
 struct AmxBlock {
   using T = typename P::Tile;
-  /// Unscaled sums end with the block: they are exact in f32.
-  static constexpr bool kWhole = T::kRow && !T::kScaled;
+  static constexpr bool kWhole = P::kWhole;  // unscaled sums end with the block: they are exact in f32
   static constexpr int kColumns = T::kSegment < 64 ? T::kSegment : 64;  // of a tile
   using Sums = int32_t[kPanels][kTiles][kTileRows * kLanes];
 
@@ -39,7 +39,6 @@ struct AmxBlock {
   int64_t column, cols;  // of the block
   int64_t acts;          // rows of a tile
   AmxRows rows[kTiles];
-  int64_t total_stride;  // from row to row, in vectors; panels follow each other
 
   /// The integer sums of columns [from, from + count) of the block.
   TERN_INLINE void multiply(int64_t from, int64_t count, Sums& sums) const {
@@ -68,7 +67,7 @@ struct AmxBlock {
       for (int p = 0; p < kPanels; ++p) {
         for (int t = 0; t < kTiles; ++t) {
           for (int64_t n = 0; n < acts; ++n) {
-            Float& total = rows[t].total[n * total_stride + p];
+            Float& total = rows[t].total[n * Simd::kTilePanels + p];
             total = Simd::add(Simd::to_float(Simd::load(sums[p][t] + n * kLanes)), total);
           }
         }
@@ -125,7 +124,7 @@ struct AmxBlock {
       }
     };
     const auto finish = [&](int64_t n) TERN_INLINE {
-      Float& total = r.total[n * total_stride + p];
+      Float& total = r.total[n * Simd::kTilePanels + p];
       if constexpr (T::kRow || kScaleFirst) {
         total = Simd::add(total, group[n]);
       } else {
@@ -146,20 +145,6 @@ struct AmxBlock {
   }
 };
 
-/// Columns from `column` on of kPanels panels from `row` on; a panel past the end of the range is a copy of the first.
-template <typename P, bool kUnbiased, int kPanels>
-TERN_INLINE inline void unpack_panels(const MatmulArgs& a, int64_t row, int64_t column, int64_t cols,
-                                      Unpacked<typename P::Tile> (&to)[kPanels]) {
-  const Matrix& w = *a.w;
-  const int64_t panel_bytes = P::panel_bytes(w.cols), scales_offset = P::scales_offset(w.cols);
-  const int64_t panels = parts(a.row_end - row, kLanes), unit = column / P::kUnit;
-  for (int p = 0; p < kPanels; ++p) {
-    const std::byte* panel = w.data + (row / kLanes + (p < panels ? p : 0)) * panel_bytes;
-    unpack<P, kUnbiased>(panel + unit * P::kCodesStride, panel + scales_offset + unit * P::kScalesStride,
-                         cols / P::kUnit, to[p]);
-  }
-}
-
 /// kTilePanels panels from `row` on for `chunk` activation rows from `first` on. kFew: all rows, at most 16.
 template <typename P, bool kFew>
 void amx_panels(const MatmulArgs& a, const ActOffsets& at, int64_t row, int64_t first, int64_t chunk) {
@@ -178,25 +163,25 @@ void amx_panels(const MatmulArgs& a, const ActOffsets& at, int64_t row, int64_t 
   Float total[kFew ? kTileRows * kPanels : kActChunk * kPanels];
   for (int64_t i = 0; i < tiles * kTileRows * kPanels; ++i) total[i] = Simd::zero_f();
   Unpacked<typename P::Tile> unpacked[kPanels];
-  constexpr bool kWide =
-      P::Tile::kSegment >= 128 && !kFew;  // short segments: one tile's scaled sums fill the registers
+  /// Of short segments the scaled sums of one tile fill the registers.
+  constexpr bool kWide = P::Tile::kSegment >= 128 && !kFew;
   for (int64_t column = 0; column < w.cols; column += kPanelColumns) {
     const int64_t cols = w.cols - column < kPanelColumns ? w.cols - column : kPanelColumns;
     unpack_panels<P, true>(a, row, column, cols, unpacked);
     int64_t tile = 0;
     if constexpr (kWide) {
       for (; tile + 1 < tiles; tile += 2) {
-        AmxBlock<P, kFew, kPanels, 2>{
-            unpacked, at, column, cols, acts, {rows_of(tile, total), rows_of(tile + 1, total)}, kPanels}
+        AmxBlock<P, kFew, kPanels, 2>{unpacked, at,   column,
+                                      cols,     acts, {rows_of(tile, total), rows_of(tile + 1, total)}}
             .run();
       }
     }
     for (; tile < tiles; ++tile) {
       if constexpr (AmxBlock<P, kFew, kPanels, 1>::kWhole) {
-        AmxBlock<P, kFew, kPanels, 1>{unpacked, at, column, cols, acts, {rows_of(tile, total)}, kPanels}.run();
+        AmxBlock<P, kFew, kPanels, 1>{unpacked, at, column, cols, acts, {rows_of(tile, total)}}.run();
       } else {
         for (int p = 0; p < kPanels; ++p)
-          AmxBlock<P, kFew, 1, 1>{unpacked + p, at, column, cols, acts, {rows_of(tile, total + p)}, kPanels}.run();
+          AmxBlock<P, kFew, 1, 1>{unpacked + p, at, column, cols, acts, {rows_of(tile, total + p)}}.run();
       }
     }
   }
@@ -246,31 +231,23 @@ void amx_whole_rows(const MatmulArgs& a, const ActOffsets& at, int64_t row, cons
 template <typename P>
 void matmul_amx(const MatmulArgs& a) noexcept {
   using T = typename P::Tile;
-  if constexpr (!kInTiles<T>) {
-    matmul_int<P>(a);
+  if (!kInTiles<T> || a.act_rows < kFewestTileRows<T>) return matmul_int<P>(a);
+  const ActOffsets at(P::kRule, a.w->cols);
+  const AmxTiles shape(a.act_rows < kTileRows ? a.act_rows : kTileRows, AmxBlock<P, false, 1, 1>::kColumns);
+  if (a.act_rows > kTileRows) {
+    return each_chunk(a, kTileRows,
+                      [&](int64_t row, int64_t first, int64_t acts) { amx_panels<P, false>(a, at, row, first, acts); });
+  }
+  if constexpr (P::kWhole) {
+    int32_t act_sums[kTileRows] = {};
+    for (int64_t n = 0; n < a.act_rows; ++n) {
+      const auto* sums = reinterpret_cast<const int32_t*>(a.act + n * at.row_bytes + at.sums[0]);
+      for (int64_t i = 0; i < a.w->cols / kSmallestSum; ++i) act_sums[n] += sums[i];
+    }
+    each_chunk(a, kTileRows, [&](int64_t row, int64_t, int64_t) { amx_whole_rows<P>(a, at, row, act_sums); });
   } else {
-    if (a.act_rows < kFewestTileRows<T>) return matmul_int<P>(a);
-    const ActOffsets at(P::kRule, a.w->cols);
-    const AmxTiles shape(a.act_rows < kTileRows ? a.act_rows : kTileRows, AmxBlock<P, false, 1, 1>::kColumns);
-    constexpr int64_t kStep = Simd::kTilePanels * kLanes;
-    if (P::kWhole && a.act_rows <= kTileRows) {
-      int32_t act_sums[kTileRows] = {};
-      for (int64_t n = 0; n < a.act_rows; ++n) {
-        const auto* sums = reinterpret_cast<const int32_t*>(a.act + n * at.row_bytes + at.sums[0]);
-        for (int64_t i = 0; i < a.w->cols / kSmallestSum; ++i) act_sums[n] += sums[i];
-      }
-      for (int64_t row = a.row_begin; row < a.row_end; row += kStep) amx_whole_rows<P>(a, at, row, act_sums);
-      return;
-    }
-    if (a.act_rows <= kTileRows) {
-      for (int64_t row = a.row_begin; row < a.row_end; row += kStep) amx_panels<P, true>(a, at, row, 0, a.act_rows);
-      return;
-    }
-    const int64_t chunk = round_up(parts(a.act_rows, parts(a.act_rows, kActChunk)), kTileRows);
-    for (int64_t first = 0; first < a.act_rows; first += chunk) {
-      const int64_t acts = a.act_rows - first < chunk ? a.act_rows - first : chunk;
-      for (int64_t row = a.row_begin; row < a.row_end; row += kStep) amx_panels<P, false>(a, at, row, first, acts);
-    }
+    each_chunk(a, kTileRows,
+               [&](int64_t row, int64_t first, int64_t acts) { amx_panels<P, true>(a, at, row, first, acts); });
   }
 }
 

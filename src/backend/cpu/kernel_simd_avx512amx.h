@@ -48,14 +48,15 @@ class AmxTiles {
   static void store(void* p, int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(stride), "i"(kTile) : "memory");
   }
-  /// sums[a][r] += acts[a] . codes[r], of signed activations and signed or unsigned codes.
-  template <int kSumsTile, int kActsTile, int kCodesTile>
-  static void dot_unsigned() {
-    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSumsTile), "i"(kActsTile), "i"(kCodesTile));
-  }
+  /// sums[a][r] += acts[a] . codes[r], signed bytes.
   template <int kSumsTile, int kActsTile, int kCodesTile>
   static void dot() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSumsTile), "i"(kActsTile), "i"(kCodesTile));
+  }
+  /// The same of unsigned codes.
+  template <int kSumsTile, int kActsTile, int kCodesTile>
+  static void dot_unsigned() {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSumsTile), "i"(kActsTile), "i"(kCodesTile));
   }
 
  private:

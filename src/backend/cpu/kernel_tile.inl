@@ -214,25 +214,32 @@ void tiles(const Unpacked<T>* w, TileArgs t, int64_t acts) {
   }
 }
 
-/// kTilePanels panels from `row` on for activation rows [first, first + acts). A panel past the end of the range is
-/// a copy of the first and not stored.
+/// Columns from `column` on of kPanels panels from `row` on; a panel past the end of the range is a copy of the first.
+template <typename P, bool kUnbiased = false, int kPanels>
+TERN_INLINE inline void unpack_panels(const MatmulArgs& a, int64_t row, int64_t column, int64_t cols,
+                                      Unpacked<typename P::Tile> (&to)[kPanels]) {
+  const Matrix& w = *a.w;
+  const int64_t panel_bytes = P::panel_bytes(w.cols), scales_offset = P::scales_offset(w.cols);
+  const int64_t panels = parts(a.row_end - row, kLanes), unit = column / P::kUnit;
+  for (int p = 0; p < kPanels; ++p) {
+    const std::byte* panel = w.data + (row / kLanes + (p < panels ? p : 0)) * panel_bytes;
+    unpack<P, kUnbiased>(panel + unit * P::kCodesStride, panel + scales_offset + unit * P::kScalesStride,
+                         cols / P::kUnit, to[p]);
+  }
+}
+
+/// kTilePanels panels from `row` on for activation rows [first, first + acts). A panel past the end is not stored.
 template <typename P>
 void panels_product(const MatmulArgs& a, const ActOffsets& at, int64_t row, int64_t first, int64_t acts) {
   constexpr int kPanels = Simd::kTilePanels;
   const Matrix& w = *a.w;
-  const int64_t panel_bytes = P::panel_bytes(w.cols), scales_offset = P::scales_offset(w.cols);
   const int64_t panels = parts(a.row_end - row, kLanes) < kPanels ? parts(a.row_end - row, kLanes) : kPanels;
   alignas(64) float sums[kActChunk * kPanels * kLanes];
   for (int64_t i = 0; i < acts * kPanels * kLanes; ++i) sums[i] = 0;
   Unpacked<typename P::Tile> unpacked[kPanels];
   for (int64_t column = 0; column < w.cols; column += kPanelColumns) {
     const int64_t cols = w.cols - column < kPanelColumns ? w.cols - column : kPanelColumns;
-    for (int p = 0; p < kPanels; ++p) {
-      const std::byte* panel = w.data + (row / kLanes + (p < panels ? p : 0)) * panel_bytes;
-      const int64_t unit = column / P::kUnit;
-      unpack<P>(panel + unit * P::kCodesStride, panel + scales_offset + unit * P::kScalesStride, cols / P::kUnit,
-                unpacked[p]);
-    }
+    unpack_panels<P>(a, row, column, cols, unpacked);
     const TileArgs t{.act = a.act + first * at.row_bytes,
                      .at = &at,
                      .column = column,
@@ -251,19 +258,25 @@ void panels_product(const MatmulArgs& a, const ActOffsets& at, int64_t row, int6
   }
 }
 
+/// product(row, first, acts) for all of `a`: kTilePanels panels from `row` on and a chunk of activation rows, a
+/// multiple of `tile` but for the last.
+template <typename F>
+void each_chunk(const MatmulArgs& a, int64_t tile, F&& product) {
+  const int64_t chunk = round_up(parts(a.act_rows, parts(a.act_rows, kActChunk)), tile);
+  for (int64_t first = 0; first < a.act_rows; first += chunk) {
+    const int64_t acts = a.act_rows - first < chunk ? a.act_rows - first : chunk;
+    for (int64_t row = a.row_begin; row < a.row_end; row += Simd::kTilePanels * kLanes) product(row, first, acts);
+  }
+}
+
 template <typename P>
 void matmul_int(const MatmulArgs& a) noexcept {
   if (a.act_rows == 1) return matvec<P, 1>(a);
   if (a.act_rows <= 4) return matvec<P, 4>(a);
   if (a.act_rows <= kDirectRows) return matvec<P, Simd::kDirectActs>(a);
   const ActOffsets at(P::kRule, a.w->cols);
-  const int64_t chunk = round_up(parts(a.act_rows, parts(a.act_rows, kActChunk)), Simd::kTileActs);
-  for (int64_t first = 0; first < a.act_rows; first += chunk) {
-    const int64_t acts = a.act_rows - first < chunk ? a.act_rows - first : chunk;
-    for (int64_t row = a.row_begin; row < a.row_end; row += Simd::kTilePanels * kLanes) {
-      panels_product<P>(a, at, row, first, acts);
-    }
-  }
+  each_chunk(a, Simd::kTileActs,
+             [&](int64_t row, int64_t first, int64_t acts) { panels_product<P>(a, at, row, first, acts); });
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #endif
 
 #include "backend/cpu/kernel_tier.h"
+#include "backend/cpu/ops.h"
 #include "base/error.h"
 #include "quant/activation.h"
 
@@ -29,19 +30,20 @@ using quant::Activation;
 struct IsaRow {
   Isa isa;
   std::string_view name;
-  const Tier* tier;  // nullptr: not in this build
+  const Tier* tier;  // nullptr: not in this build, and neither are the ops
   const char* decoded_name;
+  const Ops* ops;
 };
 
 #if defined(__x86_64__)
 constexpr IsaRow kIsas[] = {
-    {Isa::kScalar, "scalar", &kScalarTier, "decode_scalar"},
-    {Isa::kAvx2, "avx2", &kAvx2Tier, "decode_avx2"},
-    {Isa::kAvxVnni, "avxvnni", &kAvxVnniTier, "decode_avxvnni"},
-    {Isa::kAvx512Vnni, "avx512vnni", &kAvx512VnniTier, "decode_avx512vnni"},
-    {Isa::kAvx512Amx, "avx512amx", &kAvx512AmxTier, "decode_avx512amx"},
-    {Isa::kNeonDot, "neondot", nullptr, nullptr},
-    {Isa::kNeonI8mm, "neoni8mm", nullptr, nullptr},
+    {Isa::kScalar, "scalar", &kScalarTier, "decode_scalar", &kOpsScalar},
+    {Isa::kAvx2, "avx2", &kAvx2Tier, "decode_avx2", &kOpsAvx2},
+    {Isa::kAvxVnni, "avxvnni", &kAvxVnniTier, "decode_avxvnni", &kOpsAvx2},
+    {Isa::kAvx512Vnni, "avx512vnni", &kAvx512VnniTier, "decode_avx512vnni", &kOpsAvx512},
+    {Isa::kAvx512Amx, "avx512amx", &kAvx512AmxTier, "decode_avx512amx", &kOpsAvx512},
+    {Isa::kNeonDot, "neondot", nullptr, nullptr, nullptr},
+    {Isa::kNeonI8mm, "neoni8mm", nullptr, nullptr, nullptr},
 };
 
 struct Cpuid {
@@ -89,17 +91,19 @@ bool machine_runs(Isa isa) noexcept {
 #else
 #if defined(__aarch64__)
 constexpr const Tier *kDotTier = &kNeonDotTier, *kI8mmTier = &kNeonI8mmTier;
+constexpr const Ops* kArmOps = &kOpsNeon;
 #else
 constexpr const Tier *kDotTier = nullptr, *kI8mmTier = nullptr;
+constexpr const Ops* kArmOps = nullptr;
 #endif
 constexpr IsaRow kIsas[] = {
-    {Isa::kScalar, "scalar", &kScalarTier, "decode_scalar"},
-    {Isa::kAvx2, "avx2", nullptr, nullptr},
-    {Isa::kAvxVnni, "avxvnni", nullptr, nullptr},
-    {Isa::kAvx512Vnni, "avx512vnni", nullptr, nullptr},
-    {Isa::kAvx512Amx, "avx512amx", nullptr, nullptr},
-    {Isa::kNeonDot, "neondot", kDotTier, "decode_neondot"},
-    {Isa::kNeonI8mm, "neoni8mm", kI8mmTier, "decode_neoni8mm"},
+    {Isa::kScalar, "scalar", &kScalarTier, "decode_scalar", &kOpsScalar},
+    {Isa::kAvx2, "avx2", nullptr, nullptr, nullptr},
+    {Isa::kAvxVnni, "avxvnni", nullptr, nullptr, nullptr},
+    {Isa::kAvx512Vnni, "avx512vnni", nullptr, nullptr, nullptr},
+    {Isa::kAvx512Amx, "avx512amx", nullptr, nullptr, nullptr},
+    {Isa::kNeonDot, "neondot", kDotTier, "decode_neondot", kArmOps},
+    {Isa::kNeonI8mm, "neoni8mm", kI8mmTier, "decode_neoni8mm", kArmOps},
 };
 bool machine_runs(Isa isa) noexcept {
 #if defined(__aarch64__) && defined(__linux__)
@@ -186,6 +190,10 @@ std::string_view isa_name(Isa isa) noexcept {
   return row_of(isa).name;
 }
 
+const Ops& ops_of(Isa isa) noexcept {
+  return *row_of(isa).ops;
+}
+
 bool isa_available(Isa isa) noexcept {
   return row_of(isa).tier != nullptr && machine_runs(isa);
 }
@@ -198,20 +206,22 @@ Isa detect_isa() noexcept {
   return best;
 }
 
-Isa select_isa() {
-  const char* forced = std::getenv("TERN_CPU_ISA");
-  if (forced == nullptr || *forced == '\0') return detect_isa();
+Isa isa_by_name(std::string_view name, std::string_view asked_by) {
   std::string known;
   for (const IsaRow& row : kIsas) {
-    if (row.name == forced) {
+    if (row.name == name) {
       if (isa_available(row.isa)) return row.isa;
-      fail(ErrorCode::kInvalidArgument,
-           "TERN_CPU_ISA={}: this machine or this build does not run it; the best here is {}", forced,
-           isa_name(detect_isa()));
+      fail(ErrorCode::kInvalidArgument, "{}={}: this machine or this build does not run it; the best here is {}",
+           asked_by, name, isa_name(detect_isa()));
     }
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  fail(ErrorCode::kInvalidArgument, "TERN_CPU_ISA={} is not a tier; there are {}", forced, known);
+  fail(ErrorCode::kInvalidArgument, "{}={} is not a tier; there are {}", asked_by, name, known);
+}
+
+Isa select_isa() {
+  const char* forced = std::getenv("TERN_CPU_ISA");
+  return forced == nullptr || *forced == '\0' ? detect_isa() : isa_by_name(forced, "TERN_CPU_ISA");
 }
 
 ActLayout float_layout(Activation rule, int64_t cols) noexcept {

@@ -13,15 +13,21 @@
 
 namespace tern::cpu {
 
+struct Ops;
+
 /// Instruction-set tiers, worst first within an architecture.
 enum class Isa : uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512Vnni, kAvx512Amx, kNeonDot, kNeonI8mm };
-std::string_view isa_name(Isa isa) noexcept;  // "scalar", "avx2", "avxvnni", "avx512vnni", "avx512amx" ...
+std::string_view isa_name(Isa isa) noexcept;  // as TERN_CPU_ISA spells it: "avx512vnni"
+/// What a tier of this build computes beside matrix products; several share a table.
+const Ops& ops_of(Isa isa) noexcept;
 /// True when this machine (cpuid and the OS's saved state) runs `isa`. kAvx512Vnni also asks for VBMI: Ice Lake, Zen 4.
 /// kAvx512Amx asks for int8 tiles as well, and Linux once for the process's permission to use them: Sapphire Rapids.
 bool isa_available(Isa isa) noexcept;
 /// The best tier that this machine runs.
 Isa detect_isa() noexcept;
-/// detect_isa(), or the tier TERN_CPU_ISA names; kInvalidArgument when it is unknown or this machine cannot run it.
+/// The tier `name`, which `asked_by` wants; kInvalidArgument when it is unknown or this machine cannot run it.
+Isa isa_by_name(std::string_view name, std::string_view asked_by);
+/// detect_isa(), or the tier TERN_CPU_ISA names.
 Isa select_isa();
 
 /// Activations rounded by `rule`, in the layout that the kernels of one ISA read: row r at r * row_bytes. Rows of two
